@@ -441,13 +441,12 @@ class RunInUseError(UsageError):
     Args:
         directory: the run's.
         holder: which process; "" where that is not known.
+        by: what it is.
     """
 
-    def __init__(self, directory: Path, holder: str = "") -> None:
+    def __init__(self, directory: Path, holder: str = "", *, by: str = "another learner") -> None:
         who = f" ({holder})" if holder else ""
-        super().__init__(
-            f"{directory} is in use by another learner{who}; end it or choose another --out"
-        )
+        super().__init__(f"{directory} is in use by {by}{who}; end it or choose another --out")
         self.directory = directory
         self.holder = holder
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vedette.cli.answering import answering, check_writable
 from vedette.cli.options import AllowImport, RunArgument
 from vedette.cli.output import say
 
@@ -43,6 +44,7 @@ Epoch = Annotated[
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
+@answering()
 def rerun(
     run: RunArgument,
     first: First = None,
@@ -100,6 +102,7 @@ def rerun(
     from vedette_services.errors import FAILED, UsageError
     from vedette_services.learner.rerun import Rerun
 
+    step = until if until is not None or first is None else first + 1
     for option, needs, given in (
         ("--batch", "--bisect", batch is not None and bisect is None),
         ("--curves", "--with", curves is not None and not changes),
@@ -108,9 +111,9 @@ def rerun(
         if given:
             raise UsageError(f"{option} goes with {needs}")
     for option, file in (("--batch", batch), ("--curves", curves)):
-        if file is not None and not file.parent.is_dir():
-            raise UsageError(f"{option} {file}: there is no folder {file.parent}")
-    with Rerun.open(run, epoch=epoch, allow_import=allow_import or ()) as again:
+        if file is not None:
+            check_writable(option, file)
+    with Rerun.open(run, epoch=epoch, step=step, allow_import=allow_import or ()) as again:
         if span:
             _say(describe_span(again.span), as_text(span_json(again.span)), as_json=as_json)
             return
@@ -130,8 +133,8 @@ def rerun(
     seconds = time.monotonic() - began
     done = f"steps {result.begin:,} to {result.end:,} in {seconds:.1f} s"
     lines = [done, *result.lines()]
-    if until is None and (why := again.span.why_not_later):
-        lines.append(f"steps behind {again.span.end:,} are not covered: {why}")
+    if first is None and until is None:
+        lines += again.span.not_covered
     _say(lines, as_text(result.to_json()), as_json=as_json)
     if not result.equal:
         raise typer.Exit(FAILED)
@@ -159,16 +162,26 @@ def _bisect(
     from vedette_services.learner.bisect import Condition, StepSearch
 
     search = StepSearch(Condition.parse(what), again.run_id)
-    again.execute(segments, search)
+    result = again.execute(segments, search)
     found = search.found
-    if found is None:
-        lines = [f"no step from {segments[0].begin + 1:,} to {segments[-1].end:,} has {what}"]
-    else:
+    lines = []
+    difference = result.difference
+    last = segments[-1].end
+    if difference is not None:
+        last = difference.step - bool(difference.failed)
+    if found is None and last > segments[0].begin:
+        lines = [f"no step from {segments[0].begin + 1:,} to {last:,} has {what}"]
+    if found is not None:
         lines = [*describe_found(found)]
-        if batch is not None:
-            found.write(batch)
-            lines.append(f"the batch in {batch}")
-    _say(lines, as_text(found_json(found)), as_json=as_json)
+    different = []
+    if difference is not None or result.different_files:
+        different = [*result.lines()]
+    found_and_different = {**found_json(found), "different": different}
+    _say([*lines, *different], as_text(found_and_different), as_json=as_json)
+    if found is not None and batch is not None:
+        found.write(batch)
+        if not as_json:
+            say(f"the batch in {batch}")
     if found is None:
         raise typer.Exit(FAILED)
 
@@ -182,20 +195,33 @@ def _execute_changed(
     as_json: bool,
 ) -> None:
     from vedette.rerunning import as_text, describe_curves, write_curves
+    from vedette_services.errors import FAILED
     from vedette_services.learner.counterfactual import Change, Curves
 
     interval = max(1, (segments[-1].end - segments[0].begin) // _RECORDS)
     then, now = Curves(), Curves()
-    again.execute(segments, now, Change(changes, interval))
-    again.execute(segments, then, Change((), interval))
+    result = again.execute(segments, now, Change(changes, interval))
+    if result.difference is None:
+        again.execute(segments, then, Change((), interval))
+    else:
+        _say(result.lines(), as_text(result.to_json()), as_json=as_json)
+        raise typer.Exit(FAILED)
     lines = [
         f"steps {segments[0].begin:,} to {segments[-1].end:,} with {', '.join(changes)}",
         *describe_curves(then.scalars, now.scalars),
     ]
     if as_text({"": then.scalars}) == as_text({"": now.scalars}):
         lines.append("no recorded scalar differs: the change has no effect on these steps")
+    different = result.different_files
+    lines += different
+    found = {
+        "changes": changes,
+        "then": then.scalars,
+        "changed": now.scalars,
+        "different": list(different),
+    }
+    _say(lines, as_text(found), as_json=as_json)
     if curves is not None:
         write_curves(curves, then.scalars, now.scalars)
-        lines.append(f"both curves in {curves}")
-    found = {"changes": changes, "then": then.scalars, "changed": now.scalars}
-    _say(lines, as_text(found), as_json=as_json)
+        if not as_json:
+            say(f"both curves in {curves}")

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from vedette.cli.answering import answering, check_writable
 from vedette.cli.options import AllowImport, RunArgument
 from vedette.cli.output import say
 
 
+@answering()
 def verify(
     run: RunArgument,
     out: Annotated[
@@ -31,18 +33,16 @@ def verify(
     from vedette_services.run.certificate import CERTIFICATE_FILE
 
     place = run / CERTIFICATE_FILE if out is None else out
+    if run.is_dir():
+        check_writable("--out", place)
     with Rerun.open(run, allow_import=allow_import or ()) as again:
         segments = again.span.cut(None, None)
         result = again.execute(segments, Progress(segments[-1].end, partial(say, err=True)))
         certificate = again.certify(segments, result)
         span = again.span
-    certificate.write(place)
-    for line in result.lines():
+    for line in (*result.lines(), *span.not_covered, certificate.describe()):
         say(line)
-    if span.why_not_earlier:
-        say(f"steps before {result.begin:,} are not covered: {span.why_not_earlier}")
-    if span.why_not_later:
-        say(f"steps behind {span.end:,} are not covered: {span.why_not_later}")
-    say(f"{place}: {certificate.describe()}")
+    certificate.write(place)
+    say(f"the certificate in {place}")
     if not certificate.equal:
         raise typer.Exit(FAILED)

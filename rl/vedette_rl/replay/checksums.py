@@ -70,6 +70,19 @@ class Tail(NamedTuple):
     sums: tuple[int, ...]
 
 
+class Unlike(NamedTuple):
+    """A block whose entries are not as they were written, or have no checksum.
+
+    Args:
+        begin, end: its entries.
+        columns: the numbers of the columns; none: there is no checksum.
+    """
+
+    begin: int
+    end: int
+    columns: tuple[int, ...]
+
+
 def block_entries(guard: int) -> int:
     """Entries of a block: few beside the guard.
 
@@ -196,6 +209,30 @@ class BlockChecksums:
                 return end
             end = block * self._block
         return begin
+
+    def verify(self, begin: int, end: int, count: int, overwritten: int) -> Iterator[Unlike]:
+        """The blocks of the entries from `begin` to `end` that are not as they were written.
+
+        Args:
+            count: entries of the last commit.
+            overwritten: the slots of entries below may hold newer ones.
+
+        Raises:
+            OSError: the disk does not let them be read.
+        """
+        for block in range(begin // self._block, math.ceil(end / self._block)):
+            first = block * self._block
+            last = min(first + self._block, count)
+            whole = last - first == self._block
+            expected = [self._block_sums(block)] if whole else self._heads(count)
+            gap_begin, gap_end = self.gap
+            if not expected or first < overwritten or gap_begin <= first < gap_end:
+                yield Unlike(first, last, ())
+                continue
+            found = self._sums(first, last)
+            if found not in expected:
+                pairs = enumerate(zip(found, expected[0], strict=True))
+                yield Unlike(first, last, tuple(i for i, (now, then) in pairs if now != then))
 
     def block_begin(self, entry: int) -> int:
         """The first entry of the block of this one."""

@@ -24,13 +24,14 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from vedette_protocol.foreign_text import printable
 from vedette_rl.core import Agent, ReplayBuffer, State
 from vedette_rl.device import host_copy
 from vedette_rl.device.host_copy import mark_work, settled
 from vedette_rl.device.loader import DeviceLoader, RingLoader, make_loader
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.envs.stored_spaces import spaces_from_json
-from vedette_rl.errors import CheckpointError, ReplayFormatError
+from vedette_rl.errors import CheckpointError, ReplayFormatError, RlError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ACTORS
@@ -41,10 +42,21 @@ from vedette_rl.replay.playback import Playback
 from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.syncing import find_recovery
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_rl.storage.regular_files import read_bytes
+from vedette_rl.storage.state_hash import hash_state
 from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.loading import read_config, read_toml
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import RunInUseError
+from vedette_services.errors import RunInUseError, ServicesError
+from vedette_services.learner.file_checks import (
+    BestModel,
+    FileCheck,
+    RowCheck,
+    check_checkpoints,
+    check_rows,
+    find_hashes,
+    start_hashes,
+)
 from vedette_services.learner.trainer.computation import describe_machine, describe_software
 from vedette_services.learner.trainer.learner import (
     build_learning_agent,
@@ -60,7 +72,13 @@ from vedette_services.learner.trainer.learner import (
 from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
 from vedette_services.run.certificate import Certificate
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.journal import Header, Part, config_file, hash_config, hash_scalars
+from vedette_services.run.journal import (
+    Header,
+    Part,
+    config_file,
+    hash_config,
+    hash_scalars,
+)
 from vedette_services.run.replay_layout import replay_directory
 from vedette_services.run.sources import open_sources, source_directory
 from vedette_services.run.spans import (
@@ -76,7 +94,11 @@ from vedette_services.run.spans import (
 from vedette_services.status.records import TrainerStatus
 
 AGENT, OTHERS, SCALARS = "the agent", "draws, priorities or generators", "recorded scalars"
-"""What may differ, in the order in which it is compared."""
+START = "the checkpoint that it begins at is not the state that was saved"
+"""What may differ."""
+
+_MALFORMED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+"""Errors of reading what somebody has written who is no trainer."""
 
 _IMPORTED = ("agent", "actors", "replay")
 """The tables of which something is imported here: actors' step processor says which columns there
@@ -85,17 +107,30 @@ are."""
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first hash that is another one.
+    """The first hash that is another one, or the step that could not be executed.
 
     Args:
         step: the optimization step of it.
-        after: the last step whose hash is equal; the first state of all is taken as it is.
-        what: is different: `AGENT`, `OTHERS` or `SCALARS`.
+        after: the last step whose state has an equal hash, or the first state of all. Scalars that
+            are equal say nothing of a whole state.
+        what: is different: `AGENT`, `OTHERS`, `SCALARS` or `START`.
+        failed: why the step could not be executed; "" where it was.
     """
 
     step: int
     after: int
     what: str
+    failed: str = ""
+
+    def describe(self) -> str:
+        """Say where it is."""
+        if self.failed:
+            return f"step {self.step:,} could not be executed: {self.failed}"
+        if self.what == START:
+            return (
+                f"different: the checkpoint of step {self.step:,} is not the state that was saved"
+            )
+        return f"different: {self.what}, at step {self.step:,}"
 
 
 @dataclass
@@ -107,6 +142,10 @@ class Result:
         states, scalars: hashes that are equal.
         difference: None: none is another one.
         weights: the hash of the agent's state, by step, of the states that are equal.
+        acting: the hash of the weights that act and are exported, of the same states.
+        scalars_until: the last step whose recorded scalars are equal; -1: none.
+        files: checkpoints of these steps that were looked at.
+        rows: that are not as they were written, or have no checksum.
         changes: what results may depend on and is another than then: a line each.
         last: the state at the end.
     """
@@ -117,35 +156,66 @@ class Result:
     scalars: int = 0
     difference: Difference | None = None
     weights: dict[int, str] = field(default_factory=dict)
+    acting: dict[int, str] = field(default_factory=dict)
+    scalars_until: int = -1
+    files: tuple[FileCheck, ...] = ()
+    rows: tuple[RowCheck, ...] = ()
     changes: tuple[str, ...] = ()
     last: State = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
-        """True where something was compared and all of it is equal."""
-        return self.difference is None and self.states + self.scalars > 0
+        """True where something was compared and all of it is equal, files too."""
+        return not self.different_files and self.difference is None and self._compared > 0
+
+    @property
+    def different_files(self) -> tuple[str, ...]:
+        """Checkpoints and rows that are not as they were written, a line each."""
+        files = [each.describe() for each in self.files if each.equal is False]
+        return (*files, *[each.describe() for each in self.rows if each.columns])
+
+    @property
+    def not_compared(self) -> tuple[str, ...]:
+        """What of the run's files was not compared, a line each."""
+        files = [each.describe() for each in self.files if each.equal is None]
+        rows = [each.describe() for each in self.rows if not each.columns]
+        return (*files, *rows)
+
+    @property
+    def _compared(self) -> int:
+        return self.states + self.scalars
 
     def lines(self) -> Iterator[str]:
         """Say what was found, a line each."""
         compared = f"{self.states:,} states and {self.scalars:,} records of scalars"
         if (found := self.difference) is not None:
-            yield (
-                f"different: {found.what}, at step {found.step:,}; until step {found.after:,} all "
-                f"is equal ({compared})"
-            )
+            yield found.describe()
+            if found.what != START:
+                yield from self._describe_before(found, compared)
+        elif self._compared and self.different_files:
+            yield f"different: files; what was executed is equal: {compared}"
         elif self.equal:
             yield f"equal: {compared}"
         else:
             yield "no state and no record of scalars lies between these steps: nothing was compared"
+        yield from self.different_files
+        yield from self.not_compared
         if self.changes:
             yield "what results may depend on, and is another than then:"
             yield from (f"  {line}" for line in self.changes)
-        elif self.difference is not None:
+        elif self.difference is not None and not self.different_files:
             yield (
                 "machine and versions are those of then: code, a custom network, or a file of the "
                 "run has changed, or the computation is not deterministic (on a GPU: "
                 "learner.deterministic=false, or additions in any order in a custom network)"
             )
+
+    def _describe_before(self, found: Difference, compared: str) -> Iterator[str]:
+        state = "the last equal state is" if found.after > self.begin else "it began at"
+        scalars = ""
+        if self.scalars_until >= 0:
+            scalars = f", and the last equal scalars are those of step {self.scalars_until:,}"
+        yield f"{state} that of step {found.after:,}{scalars} (equal: {compared})"
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
@@ -157,6 +227,10 @@ class Result:
             "states": self.states,
             "scalars": self.scalars,
             "difference": None if found is None else asdict(found),
+            "scalars_until": None if self.scalars_until < 0 else self.scalars_until,
+            "files": {each.name: each.why or "equal" for each in self.files},
+            "different_files": list(self.different_files),
+            "not_compared": list(self.not_compared),
             "changes": list(self.changes),
         }
 
@@ -167,6 +241,7 @@ class Rerun:
     Args:
         parts: of its journal.
         epoch: whose steps; None: the last one's.
+        step: that is to be among them, also before a gap in the journal; None: the last one.
         allow_import: packages that it may import, whoever has begun the run.
     """
 
@@ -175,6 +250,7 @@ class Rerun:
         run: RunDirectory,
         parts: list[Part],
         epoch: int | None,
+        step: int | None,
         allow_import: Collection[str],
         held: ExitStack,
     ) -> None:
@@ -182,9 +258,11 @@ class Rerun:
         self._allow_import = allow_import
         self._held = held
         try:
-            chain = find_chain(parts, epoch)
+            chain = find_chain(parts, epoch, step)
         except ValueError as error:
             raise NotExecutableError(run.root, str(error)) from error
+        self._parts = parts
+        self._chain = chain
         config = self._config_of(chain[-1])
         self._hold_replay(config)
         self.span: Span = find_span(run, chain, self._open_rings(config), parts)
@@ -192,13 +270,19 @@ class Rerun:
     @classmethod
     @contextmanager
     def open(
-        cls, directory: Path, *, epoch: int | None = None, allow_import: Collection[str] = ()
+        cls,
+        directory: Path,
+        *,
+        epoch: int | None = None,
+        step: int | None = None,
+        allow_import: Collection[str] = (),
     ) -> Iterator[Self]:
         """Open a run.
 
         Args:
             epoch: whose steps, also where a later start has gone on from an earlier checkpoint;
                 None: the last one's.
+            step: that is to be among them, also before a gap in the journal.
 
         Raises:
             NotARunError: there is none.
@@ -213,7 +297,7 @@ class Rerun:
                 why = f"a learner runs here ({error.holder}): stop it, or execute a copy"
                 raise NotExecutableError(directory, why) from error
             try:
-                again = cls(run, read_parts(run), epoch, allow_import, held)
+                again = cls(run, read_parts(run), epoch, step, allow_import, held)
             except ReplayFormatError as error:
                 raise NotExecutableError(directory, str(error)) from error
             yield again
@@ -229,26 +313,43 @@ class Rerun:
         watch: Watch | None = None,
         changed: Callable[[RunConfig], RunConfig] = lambda config: config,
     ) -> Result:
-        """Execute segments of the span, up to the first difference.
+        """Execute segments of the span, up to the first difference, once the files that they rest
+        on were compared with what was written down of them.
 
         Args:
             watch: sees every step.
             changed: makes the configuration to execute of that of the run; where it is another
-                one, nothing is compared.
+                one, no step is compared.
         """
         result = Result(segments[0].begin, segments[-1].end)
+        epochs = {each.header.epoch for each in self._chain}
+        epochs |= {epoch for each in self._chain if (epoch := each.header.written_by) is not None}
+        result.files = tuple(check_checkpoints(self._run, self._parts, segments, epochs))
+        rings = self._open_rings(self._config_of(segments[-1].part))
+        result.rows = tuple(check_rows(rings, self._drawn_rows(segments, rings)))
         state = self._first_state(segments[0])
+        expected = start_hashes(segments[0], self._parts)
+        if state and expected is not None and find_hashes(state) != expected:
+            result.difference = Difference(result.begin, result.begin, START)
+            return result
+        best = BestModel.read(self._run)
         for segment in segments:
-            state = self._execute(segment, state, result, watch or Watch(), changed)
+            state = self._execute(segment, state, result, watch or Watch(), changed, best)
             if result.difference is not None:
                 break
+        if best is None and self._run.best.exists():
+            why = "not compared: it cannot be read, or says no step"
+            result.files += (FileCheck("best", equal=None, why=why),)
+        elif best is not None and not best.is_compared and best.step <= result.end:
+            result.files += (best.uncompared(),)
         result.last = state
         return result
 
-    def certify(self, segments: tuple[Segment, ...], result: Result) -> Certificate:
-        """The certificate of an execution of these segments."""
+    def _drawn_rows(
+        self, segments: tuple[Segment, ...], rings: Mapping[str, RingReader]
+    ) -> dict[str, tuple[int, int]]:
+        """Of each replay that grows, the first row and the end of those that were drawn from."""
         rows: dict[str, tuple[int, int]] = {}
-        rings = self._open_rings(self._config_of(segments[-1].part))
         for segment in segments:
             part = segment.part
             looks = part.looks[part.looks_until(segment.begin) : part.looks_until(segment.end)]
@@ -257,11 +358,18 @@ class Rerun:
                     oldest = max(ring.floor, seen[0] - rings[ring.name].capacity)
                     before = rows.get(ring.name, (oldest, 0))
                     rows[ring.name] = min(oldest, before[0]), max(seen[-1], before[1])
+        return rows
+
+    def certify(self, segments: tuple[Segment, ...], result: Result) -> Certificate:
+        """The certificate of an execution of these segments."""
+        rings = self._open_rings(self._config_of(segments[-1].part))
         last = segments[-1].part.header
         device = resolve_device(self._config_of(segments[-1].part).learner.device)
         difference = ""
         if (found := result.difference) is not None:
-            difference = f"different at step {found.step:,} ({found.what})"
+            difference = f"different at step {found.step:,} ({found.failed or found.what})"
+        elif result.different_files:
+            difference = f"different: {result.different_files[0]}"
         return Certificate(
             run=self.run_id,
             equal=result.equal,
@@ -270,7 +378,11 @@ class Rerun:
             states=result.states,
             scalars=result.scalars,
             weights=result.weights,
-            rows=rows,
+            acting=result.acting,
+            epochs=tuple(dict.fromkeys(each.part.header.epoch for each in segments)),
+            files={each.name: each.why or "equal" for each in result.files},
+            not_covered=(*self.span.not_covered, *result.not_compared),
+            rows=self._drawn_rows(segments, rings),
             configs=tuple(dict.fromkeys(each.part.header.config for each in segments)),
             then={**last.machine, **last.versions},
             now={**describe_machine(device), **describe_software()},
@@ -298,6 +410,7 @@ class Rerun:
         result: Result,
         watch: Watch,
         changed: Callable[[RunConfig], RunConfig],
+        best: BestModel | None,
     ) -> State:
         """Execute a segment from a state; return the last one."""
         part = segment.part
@@ -305,7 +418,7 @@ class Rerun:
         saved_config = self._config_of(part)
         config = changed(saved_config)
         device = resolve_device(config.learner.device)
-        spaces = spaces_from_json(header.spaces)
+        spaces = self._spaces_of(header)
         agent = build_learning_agent(config, spaces, header.epoch, device)
         first = part.looks_until(segment.begin)
         until = part.looks_until(segment.end)
@@ -317,8 +430,15 @@ class Rerun:
         replay = self._open_replay(config, spaces, header, playback)
         errors: State = {}
         if state:
-            agent.set_state(state["agent"])
-            errors = restore_replay(state, replay, device)
+            try:
+                agent.set_state(state["agent"])
+                errors = restore_replay(state, replay, device)
+            except _MALFORMED as error:
+                why = (
+                    f"the state of step {segment.begin:,} is none of this agent and replay "
+                    f"({_describe_error(error)})"
+                )
+                raise NotExecutableError(self._run.root, why) from error
         loader = make_loader(
             replay, config.agent.batch_size, device, copy_replay=config.learner.copy_replay
         )
@@ -332,7 +452,13 @@ class Rerun:
                 if line not in result.changes
             )
         comparison = _Comparison(
-            part, replay, device, result, watch, compares=config == saved_config
+            part,
+            replay,
+            device,
+            result,
+            watch,
+            best=best,
+            compares=config == saved_config,
         )
         watch.begin(agent, replay, loader, config)
         loop = TrainingLoop(
@@ -350,10 +476,33 @@ class Rerun:
             errors=errors,
             errors_delay=DEVICE_ERRORS_DELAY if host_copy.is_asynchronous(device) else 1,
             note_draw=playback.next_draw,
+            idle=partial(self._refuse_to_wait, agent, playback),
         )
-        with configured_arithmetic(config.learner, device):
-            loop.run()
+        try:
+            with configured_arithmetic(config.learner, device):
+                loop.run()
+        except (ServicesError, OSError, MemoryError, torch.OutOfMemoryError):
+            raise  # of this machine, or asked for wrongly
+        except Exception as error:  # whatever spoilt rows may do to an agent
+            if config != saved_config:
+                raise
+            comparison.fail(agent.opt_steps + 1, _describe_error(error))
         return comparison.last
+
+    def _spaces_of(self, header: Header) -> Spaces:
+        try:
+            return spaces_from_json(header.spaces)
+        except (*_MALFORMED, RlError) as error:
+            why = f"part {header.name} of its journal has spaces that are none ({error})"
+            raise NotExecutableError(self._run.root, why) from error
+
+    def _refuse_to_wait(self, agent: Agent, playback: Playback) -> None:
+        """No row comes here: where a draw waits, the journal is not of this replay."""
+        raise NotExecutableError(
+            self._run.root,
+            f"step {agent.opt_steps + 1:,} saw {playback.rows_of(0):,} rows, as the journal has "
+            "it, which are too few to be drawn: the journal is damaged",
+        )
 
     def _open_replay(
         self, config: RunConfig, spaces: Spaces, header: Header, playback: Playback
@@ -399,9 +548,13 @@ class Rerun:
     def _config_of(self, part: Part) -> RunConfig:
         root = self._run.root
         path = config_file(self._run.journal, part.header.config)
-        if not path.exists():
-            raise NotExecutableError(root, f"{path} is missing")
-        if hash_config(path.read_bytes()) != part.header.config:
+        try:
+            text = read_bytes(path)
+        except FileNotFoundError as error:
+            raise NotExecutableError(root, f"{path} is missing") from error
+        except OSError as error:
+            raise NotExecutableError(root, f"{path}: {error.strerror or error}") from error
+        if hash_config(text) != part.header.config:
             raise NotExecutableError(root, f"{path} has been changed since the run wrote it")
         check_run_imports(root, read_toml(path), self._allow_import, parts=_IMPORTED)
         config = read_config(path, allow_import=self._allow_import)
@@ -439,6 +592,7 @@ class _Comparison:
         result: Result,
         watch: Watch,
         *,
+        best: BestModel | None,
         compares: bool,
     ) -> None:
         self._part = part
@@ -447,41 +601,55 @@ class _Comparison:
         self._result = result
         self._watch = watch
         self._compares = compares
-        self._equal = result.begin
+        self._equal = result.begin  # the last state that is
+        self._best = best
         self._last_saved = -1
         self._stop = False
         self.last: State = {}
 
     def publish(self, agent: Agent) -> None:
-        """Nobody acts."""
+        """Nobody acts; what has acted best is compared."""
+        best = self._best
+        if best is None or best.is_compared or self._stop or not self._compares:
+            return
+        if (best.step, best.epoch) == (agent.opt_steps, self._part.header.epoch):
+            self._result.files += (best.compare(agent.model_info()),)
 
     def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None:
         self.last = settled(learner_state(agent, self._replay, errors, self._device))
-        expected = self._part.saved.get(agent.opt_steps)
-        if expected is None or not self._compares:
+        if self._stop or not self._compares:
+            return  # what comes until the loop ends depends on the time
+        step = agent.opt_steps
+        expected = self._part.saved.get(step)
+        if expected is None:
             return
         found = hash_saved(self.last)
         if found.agent != expected.agent:
-            self._differ(agent.opt_steps, AGENT)
+            self._differ(step, AGENT)
         elif found.others != expected.others:
-            self._differ(agent.opt_steps, OTHERS)
-        elif agent.opt_steps != self._last_saved:  # the last step of all may be saved twice
-            self._last_saved = agent.opt_steps
-            self._result.weights[agent.opt_steps] = found.agent.hex()
+            self._differ(step, OTHERS)
+        elif step != self._last_saved:  # the last step of all may be saved twice
+            self._last_saved = step
+            self._result.weights[step] = found.agent.hex()
+            self._result.acting[step] = hash_state(agent.model_info().arrays).hex()
             self._result.states += 1
-            self._equal = max(self._equal, agent.opt_steps)
+            self._equal = step
 
     def record(self, record: dict[str, float], opt_steps: int) -> None:
         self._watch.record(record, opt_steps)
         scalars = journaled_scalars(record)
         expected = self._part.scalars.get(opt_steps)
-        if not self._compares or not scalars or expected is None:
+        if self._stop or not self._compares or not scalars or expected is None:
             return
         if hash_scalars(scalars) == expected:
             self._result.scalars += 1
-            self._equal = max(self._equal, opt_steps)
+            self._result.scalars_until = opt_steps
         else:
             self._differ(opt_steps, SCALARS)
+
+    def fail(self, step: int, why: str) -> None:
+        """A step could not be executed."""
+        self._differ(step, AGENT, why)
 
     def flush(self, opt_steps: int) -> None:
         """Nothing is recorded."""
@@ -489,10 +657,14 @@ class _Comparison:
     def tick(self, learning: TrainerStatus) -> str:
         return "interrupted" if self._stop or self._watch.ends(learning.opt_steps) else ""
 
-    def _differ(self, step: int, what: str) -> None:
+    def _differ(self, step: int, what: str, failed: str = "") -> None:
         self._stop = True
         if self._result.difference is None:
-            self._result.difference = Difference(step, self._equal, what)
+            self._result.difference = Difference(step, self._equal, what, failed)
+
+
+def _describe_error(error: Exception) -> str:
+    return printable(f"{type(error).__name__}: {error}")
 
 
 def describe_changes(part: Part, device: torch.device, loader: object) -> Iterator[str]:

@@ -571,8 +571,20 @@ class RunDirectory:
                 return lock_file(file, shared=shared)
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
-                    raise RunInUseError(self.root, self._holder()) from error
+                    raise self._in_use(file, shared=shared) from error
                 time.sleep(_LOCK_POLL_S)
+
+    def _in_use(self, file: int, *, shared: bool) -> RunInUseError:
+        """The error that names who holds the lock of a file.
+
+        Learners take it for themselves. Where it can be shared, none has it, and the process id in
+        the file is of one that has ended.
+        """
+        if not shared:
+            with contextlib.suppress(BlockingIOError):
+                lock_file(file, shared=True)
+                return RunInUseError(self.root, by="vedette rerun or vedette verify")
+        return RunInUseError(self.root, self._holder())
 
     def holder(self) -> tuple[int, str] | None:
         """Return the process id and the host of the learner that runs here; None if none does.

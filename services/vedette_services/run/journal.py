@@ -34,7 +34,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_protocol.foreign_text import printable, replace_unprintable
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
+from vedette_rl.storage.regular_files import open_regular, parse_json
 from vedette_rl.storage.state_hash import HASH_BYTES
 from vedette_rl.storage.system import sync_file
 from vedette_services.errors import ServicesError
@@ -49,7 +51,17 @@ _SAVED = struct.Struct(f"<Q{HASH_BYTES}s{HASH_BYTES}s")
 _SCALARS = struct.Struct(f"<Q{HASH_BYTES}s")
 _NAME = re.compile(r"(\d+)-(\d+)")
 _BLOCK_MAX_BYTES = 1 << 28
-_LOOKS_MAX_BYTES = 1 << 26  # of a block of looks, expanded
+_PART_MAX_BYTES = 1 << 28
+
+LOOKS_OF_A_BLOCK = 1 << 16
+"""Looks that are written to one block."""
+
+_BLOCK_MAX_NUMBERS = 1 << 20  # rows of rings in a block of looks: a sixth of a GB to read them
+_PART_MAX_NUMBERS = 1 << 25
+_NUMBER_MAX_BYTES = 9  # 63 bits
+_STEP_MAX = 1 << 48
+_ROWS_MAX = 1 << 60
+_HEX = re.compile("[0-9a-f]{1,256}")
 
 
 class Kind(IntEnum):
@@ -136,14 +148,86 @@ class Header:
 
     @classmethod
     def from_json(cls, content: bytes) -> Self:
-        """Read the content of the block; keys that are not known are left out."""
-        table = json.loads(content)
+        """Read the content of the block; keys that are not known are left out.
+
+        Raises:
+            ValueError: a value is missing, or none that a trainer writes.
+        """
+        table = parse_json(content)
+        if not isinstance(table, dict):
+            raise ValueError("it is no table")
         known = {name: table[name] for name in cls.__dataclass_fields__ if name in table}
+        if missing := sorted(cls.__dataclass_fields__.keys() - known.keys() - {"contract"}):
+            raise ValueError(f"{missing[0]} is missing")
+        for name, is_valid in _HEADER_VALUES.items():
+            if name in known and not is_valid(known[name]):
+                raise ValueError(f"{name} is {_excerpt(known[name])}")
         known["rings"] = tuple(
             Ring(**{name: ring[name] for name in Ring.__dataclass_fields__})
             for ring in known["rings"]
         )
+        for name in ("machine", "versions"):
+            texts = known[name].items()
+            known[name] = {replace_unprintable(key): replace_unprintable(of) for key, of in texts}
         return cls(**known)
+
+
+def _is_number(value: object, below: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) < 256 and value.isprintable()
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+
+
+def _is_ring(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        name in value and is_valid(value[name]) for name, is_valid in _RING_VALUES.items()
+    )
+
+
+def _are_rings(value: object) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(map(_is_ring, value))
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _excerpt(value: object) -> str:
+    """The begin of a value that somebody else has written."""
+    return ascii(value)[:80]
+
+
+_RING_VALUES: Mapping[str, Callable[[object], bool]] = {
+    "name": _is_text,
+    "branch": _is_text,
+    "branch_before": _is_text,
+    "branch_begin": lambda value: _is_number(value, _ROWS_MAX),
+    "floor": lambda value: _is_number(value, _ROWS_MAX),
+    "inserted": lambda value: _is_number(value, _ROWS_MAX),
+}
+_HEADER_VALUES: Mapping[str, Callable[[object], bool]] = {
+    "run": _is_text,
+    "epoch": lambda value: _is_number(value, _STEP_MAX),
+    "step": lambda value: _is_number(value, _STEP_MAX),
+    "written_by": lambda value: value is None or _is_number(value, _STEP_MAX),
+    "rings": _are_rings,
+    "config": lambda value: isinstance(value, str) and _HEX.fullmatch(value) is not None,
+    "spaces": lambda value: isinstance(value, dict),
+    "errors_delay": lambda value: _is_number(value, _STEP_MAX),
+    "loader": _is_text,
+    "captured": _is_bool,
+    "compiled": _is_bool,
+    "machine": _are_texts,
+    "versions": _are_texts,
+    "contract": lambda value: _is_number(value, _STEP_MAX),
+}
+"""What a trainer can have written: anybody may have written the file."""
 
 
 class StateHashes(NamedTuple):
@@ -321,22 +405,26 @@ def read_part(path: Path) -> Part:
     """Read a part up to the first block that is not whole.
 
     Raises:
-        JournalFormatError: it has no header, or blocks that do not follow each other.
+        JournalFormatError: it has no header, blocks that do not follow each other, or what no
+            trainer writes.
     """
-    data = path.read_bytes()
+    data = _read_file(path)
     blocks = list(_whole_blocks(data))
     if not blocks or blocks[0][0] != Kind.HEADER:
         raise JournalFormatError(path, "it has no header")
     try:
         header = Header.from_json(blocks[0][1])
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise JournalFormatError(path, f"its header cannot be read ({error})") from error
+    if header.name != path.name:
+        raise JournalFormatError(path, f"its header is of part {header.name}")
     before = np.array([ring.inserted for ring in header.rings], np.int64)
     step = header.step
     seen, dropped = [before[None, :][:0]], [np.empty(0, bool)]
     saved: dict[int, StateHashes] = {}
     scalars: dict[int, bytes] = {}
     end: End | None = None
+    numbers = 0
     for kind, content in blocks[1:]:
         try:
             match kind:
@@ -344,6 +432,9 @@ def read_part(path: Path) -> Part:
                     first, looks, of_doubt = _read_draws(content, before)
                     if first != step + 1:
                         raise ValueError(f"step {first} follows step {step}")
+                    numbers += looks.size
+                    if numbers > _PART_MAX_NUMBERS:
+                        raise ValueError(f"more than {_PART_MAX_NUMBERS:,} numbers")
                     before = looks[-1]
                     step += int(np.count_nonzero(~of_doubt))
                     seen.append(looks)
@@ -355,10 +446,34 @@ def read_part(path: Path) -> Part:
                     of, digest = _SCALARS.unpack(content)
                     scalars[of] = digest
                 case Kind.END:
-                    end = End(**json.loads(content))
-        except (ValueError, TypeError, struct.error, zlib.error) as error:
+                    end = _read_end(content)
+        except (ValueError, struct.error, zlib.error) as error:
             raise JournalFormatError(path, f"a block cannot be read ({error})") from error
     return Part(path, header, np.concatenate(seen), np.concatenate(dropped), saved, scalars, end)
+
+
+def _read_file(path: Path) -> bytes:
+    """The content of a part's file, which may be anything."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _PART_MAX_BYTES:
+                raise JournalFormatError(path, f"it has more than {_PART_MAX_BYTES:,} bytes")
+            return file.read(size)
+    except OSError as error:
+        raise JournalFormatError(path, error.strerror or str(error)) from error
+
+
+def _read_end(content: bytes) -> End:
+    table = parse_json(content)
+    if not isinstance(table, dict):
+        raise ValueError("its end is no table")
+    step, reason = table.get("step"), table.get("reason")
+    if not isinstance(step, int) or not _is_number(step, _STEP_MAX):
+        raise ValueError(f"it ends at step {_excerpt(step)}")
+    if not isinstance(reason, str):
+        raise ValueError(f"it ends for {_excerpt(reason)}")
+    return End(step, printable(reason))
 
 
 def _whole_blocks(data: bytes) -> list[tuple[int, bytes]]:
@@ -382,17 +497,24 @@ def _read_draws(
 ) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:
     """The step of the first look, the rows that the looks saw, and which were dropped."""
     first, count = _DRAWS.unpack_from(content)
+    expected = count * len(before)
+    if not 0 < expected <= _BLOCK_MAX_NUMBERS:
+        raise ValueError(f"{count:,} looks in a block")
+    largest = expected * _NUMBER_MAX_BYTES
     inflate = zlib.decompressobj()
-    expanded = inflate.decompress(content[_DRAWS.size :], _LOOKS_MAX_BYTES)
+    expanded = inflate.decompress(content[_DRAWS.size :], largest)
     if inflate.unconsumed_tail or not inflate.eof:
-        raise ValueError(f"looks of more than {_LOOKS_MAX_BYTES:,} bytes, or cut off")
+        raise ValueError(f"{count:,} looks of more than {largest:,} bytes, or cut off")
     numbers = _read_varints(expanded)
-    if not count or len(numbers) != count * len(before):
+    if len(numbers) != expected:
         raise ValueError(f"{len(numbers)} numbers of {count} looks")
     increases = numbers.reshape(count, len(before))
     dropped = (increases[:, 0] & 1).astype(bool)
     increases[:, 0] >>= 1
-    return first, before + np.cumsum(increases, axis=0), dropped
+    looks = before + np.cumsum(increases, axis=0)
+    if (looks < before).any() or (looks >= _ROWS_MAX).any():
+        raise ValueError("looks of more rows than can be")
+    return first, looks, dropped
 
 
 def _varints(numbers: NDArray[np.uint64]) -> bytes:
@@ -420,6 +542,8 @@ def _read_varints(data: bytes) -> NDArray[np.int64]:
     if not len(ends) or ends[-1] != len(groups) - 1:
         raise ValueError("a number has no end")
     begins = np.concatenate([[0], ends[:-1] + 1])
+    if (ends - begins).max() >= _NUMBER_MAX_BYTES:
+        raise ValueError("a number is too long")
     within = np.arange(len(groups)) - np.repeat(begins, ends - begins + 1)
     bits = (groups & 127).astype(np.int64) << (7 * within)
     numbers: NDArray[np.int64] = np.add.reduceat(bits, begins)

@@ -31,6 +31,9 @@ from vedette_services.run.journal import (
     read_part,
 )
 
+_NUMBERS_MAX = 1 << 28
+"""Numbers of a journal, of eight bytes each."""
+
 
 class NotExecutableError(UsageError):
     """Something of a run cannot be executed again; says why."""
@@ -81,6 +84,16 @@ class Span:
         """The last step."""
         return self.segments[-1].end
 
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """Steps that are not covered, and why; a line each."""
+        lines = []
+        if self.why_not_earlier:
+            lines.append(f"steps before {self.begin:,} are not covered: {self.why_not_earlier}")
+        if self.why_not_later:
+            lines.append(f"steps behind {self.end:,} are not covered: {self.why_not_later}")
+        return tuple(lines)
+
     def cut(self, begin: int | None, end: int | None) -> tuple[Segment, ...]:
         """The segments from the newest state at or before a step to another step.
 
@@ -110,11 +123,17 @@ def read_parts(run: RunDirectory) -> list[Part]:
     """
     parts = []
     unreadable = []
+    numbers = 0
     for path in list_parts(run.journal):
         try:
             parts.append(read_part(path))
         except JournalFormatError as error:  # a kill at its begin
             unreadable.append(str(error))
+            continue
+        numbers += parts[-1].looks.size
+        if numbers > _NUMBERS_MAX:
+            why = f"its journal has more than {_NUMBERS_MAX:,} looks, which fill the memory"
+            raise NotExecutableError(run.root, why)
     if not parts:
         why = unreadable[0] if unreadable else describe_no_journal(run)
         raise NotExecutableError(run.root, why)
@@ -138,6 +157,11 @@ def describe_no_journal(run: RunDirectory) -> str:
         )
     if is_import_name(name := table.get("replay", {}).get("name", "")):
         return describe_own_replay(name)
+    if "journal" in learner:
+        return (
+            "it has no journal: the disk was short or refused it (log/learner.log says so), or it "
+            "was run by a loop of your own"
+        )
     return "it has no journal: it was run by a loop of your own, or by release 0.3.0 or before"
 
 
@@ -154,8 +178,14 @@ def describe_own_replay(name: str) -> str:
     return f"replay.name {name}: a replay of your own may read rows that no look has seen"
 
 
-def find_chain(parts: Sequence[Part], epoch: int | None = None) -> list[Part]:
+def find_chain(
+    parts: Sequence[Part], epoch: int | None = None, step: int | None = None
+) -> list[Part]:
     """The parts that lead to the newest one, or to the last of an epoch; oldest first.
+
+    Args:
+        step: where these parts begin behind it, at a gap in the journal: those that lead to the
+            last part with this step.
 
     Raises:
         ValueError: there is no part of that epoch.
@@ -164,7 +194,15 @@ def find_chain(parts: Sequence[Part], epoch: int | None = None) -> list[Part]:
     if not last:
         have = ", ".join(str(one) for one in sorted({part.header.epoch for part in parts}))
         raise ValueError(f"epoch {epoch} has no part of the journal; there are those of {have}")
-    chain = [last[-1]]
+    chain = _chain_to(parts, last[-1])
+    if step is not None and step <= chain[0].header.step:
+        earlier = [part for part in last if part.header.step < step <= part.last_step]
+        return _chain_to(parts, earlier[-1]) if earlier else chain
+    return chain
+
+
+def _chain_to(parts: Sequence[Part], last: Part) -> list[Part]:
+    chain = [last]
     while (before := _part_before(parts, chain[0])) is not None:
         step = chain[0].header.step
         if step in chain[0].saved:  # of a part that goes on with a long one
@@ -212,6 +250,9 @@ def find_span(
                 f"its journal is of contract {part.header.contract}, and this release executes "
                 f"{CONTRACT}: use Vedette {release}"
             )
+            break
+        if part.header.run != run.identity().run_id:
+            why = f"its journal is of run {part.header.run}: another one, or before --new-replay"
             break
         begin, why = _first_executable(part, end, rings)
         if begin < end:
@@ -284,18 +325,28 @@ def _describe_gap(first: Part, parts: Sequence[Part]) -> str:
     for other in reversed(parts):
         if other.header.epoch == first.header.written_by and other.last_step < step:
             reason = "it was cut off" if other.end is None else other.end.reason
+            is_there = other.last_step > other.header.step
+            before = f" (--until {other.last_step} executes what is before)" if is_there else ""
             return (
                 f"the part before ends at step {other.last_step:,}: {reason}; the journal goes on "
-                f"at the checkpoint of step {step:,}"
+                f"at the checkpoint of step {step:,}{before}"
             )
     return f"no part of the journal leads to the checkpoint of step {step:,}"
 
 
 def _describe_rest(run: RunDirectory, last: Part) -> str:
     """Why the newest part ends before the newest checkpoint; "" where it does not."""
+    epochs = _checkpoint_epochs(run)
+    newest = max(epochs, default=0)
+    epoch = epochs.get(newest)
+    if epoch is not None and epoch > last.header.epoch:
+        return (
+            f"the checkpoint of step {newest:,} is of start {epoch}, and these steps are of start "
+            f"{last.header.epoch}"
+        )
     later = [
         step
-        for step, epoch in _checkpoint_epochs(run).items()
+        for step, epoch in epochs.items()
         if epoch is not None and epoch >= last.header.epoch and step > last.last_step
     ]
     if not later:
@@ -336,6 +387,12 @@ def _checkpoint_epochs(run: RunDirectory) -> dict[int, int | None]:
 
 
 def _describe_no_state(run: RunDirectory, chain: Sequence[Part]) -> str:
+    last = chain[-1]
+    if last.last_step == last.header.step and last.end is None and len(chain) == 1:
+        return (
+            f"its journal's part {last.path.name} has no whole draw: its file was cut off, or is "
+            "damaged at its begin"
+        )
     kept = ", ".join(path.name for path in Checkpoints(run.checkpoints, keep=1).list())
     first = chain[0].header.step
     return (

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +18,9 @@ import pytest
 from killed_runs import KilledRun, config_of  # of tests/support
 
 from vedette.rerunning import Progress
+from vedette_rl.storage.state_file import read_state, write_state
+from vedette_services.errors import ServicesError
+from vedette_services.learner.rerun import Rerun
 from vedette_services.run.journal import StateHashes, list_parts, saved_block
 
 Run = Callable[..., tuple[int, str]]
@@ -49,7 +53,8 @@ def test_a_difference_is_said_with_its_step_and_fails(
         part.write(saved_block(120, StateHashes(bytes(16), bytes(16))))
     status, said = vedette("rerun", "run")
     assert status == 1
-    assert "different: the agent, at step 120; until step 1" in said
+    assert "different: the agent, at step 120\n" in said
+    assert "the last equal state is that of step " in said
     status, said = vedette("rerun", "run", "--json")
     assert json.loads(said)["difference"]["step"] == 120
 
@@ -129,7 +134,8 @@ def test_a_batch_that_cannot_be_written_leaves_no_half(
     monkeypatch.setattr(np, "savez", write_some)
     (tmp_path / "batch.npz").write_bytes(b"of an earlier search")
     status, said = vedette("rerun", trained, "--bisect", "loss > 0", "--batch", "batch.npz")
-    assert status == 1
+    assert status == 2
+    assert said.startswith("step 1: loss is "), "what was found is said first"
     assert "batch.npz: No space left on device" in said
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"of an earlier search"]
 
@@ -151,6 +157,66 @@ def test_another_setting_is_executed_on_the_same_data_beside_the_old_one(
     # the same setting as then changes nothing
     vedette("rerun", trained, "--with", "agent.learning_rate=0.1", "--curves", "again.csv")
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "curves.csv").read_text()
+
+
+def test_no_answer_rests_on_a_begin_that_was_changed(
+    vedette: Run, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    step = min(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir())
+    place = tmp_path / "run" / "checkpoints" / str(step)
+    state, meta = read_state(place)
+    next(iter(state["agent"]["online"].values())).view(-1)[0] += 1
+    write_state(place, state, meta)
+    line = f"different: the checkpoint of step {step} is not the state that was saved"
+    for asked in (["--bisect", "nan"], ["--with", "agent.learning_rate=0.1"]):
+        status, said = vedette("rerun", "run", "--from", step, *asked)
+        assert status == 1
+        assert line in said
+        assert "no step from" not in said
+    status, said = vedette("rerun", "run", "--bisect", "nan", "--from", step, "--json")
+    assert line in json.loads(said)["different"]
+    # another file says nothing of what was asked, and is named all the same
+    status, said = vedette("rerun", "run", "--with", "agent.learning_rate=0.1")
+    assert status == 0
+    assert f"checkpoints/{step}: it is not the state that was saved" in said
+
+
+def test_a_difference_alone_has_its_exit_status(
+    vedette: Run, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error, said in (
+        (MemoryError("no memory"), "VEDETTE_TRACEBACK=1 shows where"),
+        (ServicesError("a port is taken"), "vedette: a port is taken"),
+    ):
+
+        def fail(rerun: Rerun, *given: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(Rerun, "execute", fail)
+        status, line = vedette("rerun", trained)
+        assert status == 2
+        assert said in line
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_an_execution(
+    vedette: Run, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object, **named: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Rerun, "execute", None)
+    (tmp_path / "folder").mkdir()
+    status, said = vedette("verify", trained, "--out", "folder")
+    assert (status, "folder: it is a folder, and a file is written" in said) == (2, True)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    for asked in (
+        ("verify", trained, "--out", "c.json"),
+        ("rerun", trained, "--bisect", "nan", "--batch", "c.json"),
+    ):
+        status, said = vedette(*asked)
+        assert status == 2
+        assert "c.json: it cannot be written: Read-only file system" in said
 
 
 def test_a_long_execution_says_how_far_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -11,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from killed_runs import (
     CASES,
     OVERWRITTEN,
@@ -21,23 +24,40 @@ from killed_runs import (
 )  # of tests/support
 from mutation import FunctionMutation  # of tests/support
 
+from vedette_rl.core import Agent
+from vedette_rl.envs.stored_spaces import spaces_from_json
 from vedette_rl.replay import ring_files
+from vedette_rl.replay.checksums import CHECKSUMS
 from vedette_rl.replay.prioritized import PrioritizedReplay
+from vedette_rl.replay.ring import RingReader
 from vedette_rl.replay.uniform import DrawnRows
+from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.config import RunConfig
 from vedette_services.config.saving import config_text
 from vedette_services.errors import ImportPermissionError, RunInUseError
-from vedette_services.learner.rerun import AGENT, OTHERS, SCALARS, Rerun, Result
+from vedette_services.learner.file_checks import FileCheck
+from vedette_services.learner.rerun import (
+    AGENT,
+    OTHERS,
+    SCALARS,
+    START,
+    Difference,
+    Rerun,
+    Result,
+)
 from vedette_services.learner.trainer import learner as learner_module
 from vedette_services.learner.trainer.journal_writer import JournalWriter
+from vedette_services.learner.trainer.learner import build_learning_agent
 from vedette_services.learner.trainer.training_loop import TrainingLoop
-from vedette_services.run import directory
+from vedette_services.run import directory, spans
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.journal import (
     End,
     Kind,
     Look,
+    Part,
     PartWriter,
+    StateHashes,
     draws_block,
     end_block,
     keep_config,
@@ -69,11 +89,14 @@ def test_a_killed_run_is_executed_again_bit_by_bit(config: RunConfig, tmp_path: 
     assert result.scalars == config.stop.max_opts // 10
 
 
+PRIORITIZED: dict[str, Any] = {"prioritized": True, **OVERWRITTEN}
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run by priority, with starts in the middle."""
     root = tmp_path_factory.mktemp("trained") / "run"
-    config = config_of("dqn", prioritized=True, capacity=200, keep=100_000)
+    config = config_of("dqn", **PRIORITIZED)
     KilledRun(root, config, random.Random(4)).train(kills=2)
     return root
 
@@ -157,6 +180,274 @@ def test_the_schedule_of_beta_counts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result.difference is not None
     assert result.difference.what in (AGENT, SCALARS)
     assert result.difference.after == 0
+
+
+# Files that are not what was written
+
+
+def edit_checkpoint(run: Path, step: int) -> None:
+    """Change one weight by one bit, as whole a file as before."""
+    place = run / "checkpoints" / str(step)
+    state, meta = read_state(place)
+    weights = next(iter(state["agent"]["online"].values())).view(-1)
+    weights[0] = float(np.nextafter(np.float32(weights[0]), np.float32(9)))
+    write_state(place, state, meta)
+
+
+def flip(run: Path, column: str, row: int) -> None:
+    """Flip the highest bits of a row's first byte in a column."""
+    (path,) = (run / "replay").glob(f"*-{column}.bin")
+    array = RingReader(run / "replay").columns[column]
+    size = array.nbytes // len(array)
+    with path.open("r+b") as file:
+        file.seek(ring_files.PAGE_BYTES + row % len(array) * size)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 0x70]))
+
+
+def test_a_begin_that_is_not_the_state_that_was_saved_is_a_difference(run: Path) -> None:
+    state = min(checkpoint_steps(run))
+    edit_checkpoint(run, state)
+    result = execute(run, state)
+    assert result.difference == Difference(state, state, START)
+    assert not result.equal
+    lines = [*result.lines()]
+    assert lines[0] == f"different: the checkpoint of step {state} is not the state that was saved"
+    assert result.states == result.scalars == 0, "nothing was executed"
+
+
+def test_a_checkpoint_that_an_execution_comes_by_is_compared_with_its_hash(run: Path) -> None:
+    assert {each.name: each.equal for each in execute(run).files} == {
+        f"checkpoints/{step}": True for step in checkpoint_steps(run)
+    }
+    edit_checkpoint(run, 300)
+    result = execute(run)
+    assert not result.equal
+    assert result.difference is None, "the steps are what they were"
+    lines = [*result.lines()]
+    assert lines[0].startswith("different: files; what was executed is equal: ")
+    assert "checkpoints/300: it is not the state that was saved" in lines
+    (run / "checkpoints" / "300" / "state.safetensors").write_bytes(b"torn")
+    lines = [*execute(run).lines()]
+    assert any(line.startswith("checkpoints/300: it cannot be read") for line in lines)
+
+
+def test_a_checkpoint_of_another_start_is_named_as_not_compared(run: Path) -> None:
+    place = run / "checkpoints" / "300"
+    state, meta = read_state(place)
+    write_state(place, state, {**meta, "epoch": 77})
+    result = execute(run)
+    assert result.equal
+    why = "checkpoints/300: not compared: it is of start 77, which these steps are not of"
+    assert result.not_compared == (why,)
+    assert why in result.lines()
+
+
+def test_the_best_model_is_compared_where_its_step_is_executed(run: Path) -> None:
+    saved, meta = read_state(run / "checkpoints" / "300")
+    part = read_part(list_parts(run / "journal")[-1])
+    learner = make_agent(part)
+    learner.set_state(saved["agent"])
+    model = dict(learner.model_info().arrays)
+    best = {"epoch": meta["epoch"], "version": 300}
+    write_state(run / "best", {"model": model}, best)
+    assert FileCheck("best", equal=True) in execute(run).files
+    name = next(iter(model))
+    model[name] = model[name] + np.float32(1)
+    write_state(run / "best", {"model": model}, best)
+    result = execute(run)
+    assert not result.equal
+    assert f"best: it is not the model of step 300 of start {meta['epoch']}" in result.lines()
+    write_state(run / "best", {"model": {name: torch.zeros(2)}}, best)
+    assert not execute(run).equal
+    write_state(run / "best", {"model": model}, {**best, "version": 299})
+    assert execute(run).not_compared == (
+        f"best: not compared: it is of step 299 of start {meta['epoch']}",
+    )
+
+
+def make_agent(part: Part) -> Agent:
+    config = config_of("dqn", prioritized=True)
+    return build_learning_agent(
+        config, spaces_from_json(part.header.spaces), 1, torch.device("cpu")
+    )
+
+
+def test_equal_scalars_do_not_move_the_last_equal_state(run: Path) -> None:
+    """A state may differ for long before the scalars do."""
+    part = list_parts(run / "journal")[-1]
+    of = read_part(part)
+    changed = max(step for step in of.saved if step < 300)
+    with Rerun.open(run) as again:
+        saved = {step for each in again.span.segments for step in each.part.saved}
+    before = max(step for step in {0, *saved} if step < changed)
+    with part.open("ab") as file:
+        file.write(saved_block(changed, StateHashes(of.saved[changed].agent, bytes(16))))
+    result = execute(run)
+    assert result.difference == Difference(changed, before, OTHERS)
+    assert result.scalars_until > before
+    (line,) = [line for line in result.lines() if "last equal" in line]
+    assert f"that of step {before}, and the last equal scalars are those of step" in line
+
+
+def test_what_is_counted_does_not_depend_on_when_the_execution_ends(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on until a tick, which is some steps behind the difference."""
+    part = list_parts(run / "journal")[-1]
+    changed = min(step for step in read_part(part).saved if step > read_part(part).header.step)
+    with part.open("ab") as file:
+        file.write(saved_block(changed, StateHashes(bytes(16), bytes(16))))
+    counts = set()
+    for tick_s in (0.0, 3600.0):
+        late = partial(TrainingLoop, tick_s=tick_s)
+        monkeypatch.setattr("vedette_services.learner.rerun.TrainingLoop", late)
+        result = execute(run)
+        counts.add((result.states, result.scalars, result.difference))
+    assert len(counts) == 1
+
+
+def test_a_checkpoint_without_a_hash_is_said(run: Path) -> None:
+    step = max(step for step in checkpoint_steps(run) if step < 300)
+    for part in list_parts(run / "journal"):
+        if hashes := read_part(part).saved.get(step):
+            part.write_bytes(part.read_bytes().replace(saved_block(step, hashes), b""))
+    result = execute(run)
+    assert result.equal
+    why = f"checkpoints/{step}: not compared: the journal has no hash of it"
+    assert why in result.lines()
+
+
+def first_row(run: Path) -> int:
+    """The oldest row that its first step can have drawn."""
+    with Rerun.open(run) as again:
+        return max(0, int(again.span.segments[0].part.looks[0, 0]) - 200)
+
+
+@pytest.fixture
+def closed(run: Path) -> Path:
+    """The copy, whose writer of rows has ended: the disk has them."""
+    KilledRun(run, config_of("dqn", **PRIORITIZED), random.Random(4)).close_ring()
+    return run
+
+
+@pytest.mark.parametrize("column", ["action", "manager", "actor", "version", "reward"])
+def test_a_flipped_bit_of_a_row_is_named(column: str, closed: Path) -> None:
+    row = first_row(closed) + 7
+    flip(closed, column, row)
+    result = execute(closed)
+    assert not result.equal
+    (found,) = result.rows
+    assert found.begin <= row < found.end
+    assert (found.source, found.columns) == ("actors", (column,))
+    assert any(
+        line.endswith(
+            f"of replay actors are not as they were written: one or more has another {column}"
+        )
+        for line in result.lines()
+    )
+
+
+def test_a_step_that_spoilt_rows_end_is_a_difference(closed: Path) -> None:
+    begin = first_row(closed)
+    for row in range(begin, begin + 200):  # its capacity
+        flip(closed, "action", row)
+    result = execute(closed)
+    assert result.difference is not None
+    assert result.difference.failed
+    assert result.difference.step == 1
+    assert next(result.lines()).startswith("step 1 could not be executed: RuntimeError: index")
+
+
+def test_rows_without_checksums_are_named(closed: Path) -> None:
+    (closed / "replay" / CHECKSUMS).unlink()
+    result = execute(closed)
+    assert result.equal
+    (line,) = result.not_compared
+    assert line.startswith("rows ")
+    assert line.endswith("of replay actors have no checksum: not compared")
+
+
+def test_looks_that_saw_no_rows_are_refused_and_not_waited_for(run: Path) -> None:
+    first, *others = list_parts(run / "journal")
+    for path in others:
+        path.unlink()
+    header = read_part(first).header
+    first.unlink()
+    part = PartWriter.create(first.parent, header)
+    part.write(draws_block(1, [Look((0,))] * 3, (0,)))
+    part.close()
+    with pytest.raises(NotExecutableError, match=r"step 1 saw 0 rows, .* the journal is damaged"):
+        execute(run, 0, 3)
+
+
+def test_a_journal_whose_first_draws_are_damaged_says_so(run: Path) -> None:
+    first, *others = list_parts(run / "journal")
+    for path in others:
+        path.unlink()
+    header = read_part(first).header
+    first.unlink()
+    part = PartWriter.create(first.parent, header)
+    part.write(draws_block(1, [Look((99,))], (0,))[:-1])
+    part.close()
+    with pytest.raises(NotExecutableError, match="part 1-0 has no whole draw: its file was cut"):
+        execute(run)
+
+
+def test_a_journal_of_another_run_is_refused(run: Path) -> None:
+    for part in list_parts(run / "journal"):
+        with_header(part, run="77")
+    with pytest.raises(NotExecutableError, match="its journal is of run 77: another one, or"):
+        execute(run)
+
+
+def test_a_newer_start_whose_journal_cannot_be_read_is_said(tmp_path: Path) -> None:
+    """Else its steps would seem to be those of the run."""
+    config = config_of("dqn", steps=60)
+    run = KilledRun(tmp_path, config, random.Random(0))
+    run.train(kills=0)
+    stop = config.stop.model_copy(update={"max_opts": 80})
+    run.config = config.model_copy(update={"stop": stop})
+    run.train(kills=0)
+    (tmp_path / "journal" / "2-60").write_bytes(b"torn")
+    with Rerun.open(tmp_path) as again:
+        assert again.span.end == 60
+        why = "the checkpoint of step 80 is of start 2, and these steps are of start 1"
+        assert again.span.why_not_later == why
+        assert again.span.not_covered == (f"steps behind 60 are not covered: {why}",)
+        assert again.execute(again.span.cut(None, None)).equal
+
+
+def test_a_journal_that_would_fill_the_memory_is_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans, "_NUMBERS_MAX", 20)
+    with pytest.raises(NotExecutableError, match="its journal has more than 20 looks"):
+        execute(run)
+
+
+def test_a_state_that_is_none_of_its_agent_is_refused_in_a_line(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the journal has no hash that says so."""
+    monkeypatch.setattr("vedette_services.learner.rerun.start_hashes", lambda *given: None)
+    step = min(checkpoint_steps(run))
+    place = run / "checkpoints" / str(step)
+    state, meta = read_state(place)
+    for wrong in ({**state, "agent": {}}, {**state, "agent": 5}, {"other": 1}):
+        write_state(place, wrong, meta)
+        with pytest.raises(NotExecutableError, match=f"the state of step {step} is none of this"):
+            execute(run, step)
+
+
+def test_pipes_in_a_journal_are_not_waited_for(run: Path) -> None:
+    (config,) = (run / "journal").glob("*.toml")
+    config.unlink()
+    os.mkfifo(config)
+    os.mkfifo(run / "journal" / "9-9")
+    with pytest.raises(NotExecutableError, match="it is no regular file"):
+        execute(run)
 
 
 # What cannot be executed
@@ -305,7 +596,7 @@ def test_no_learner_starts_meanwhile_and_nothing_changes(
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     with Rerun.open(run) as again:
         monkeypatch.setattr(directory, "_LOCK_WAIT_S", 0.0)
-        with pytest.raises(RunInUseError):
+        with pytest.raises(RunInUseError, match="in use by vedette rerun or vedette verify; end"):
             RunDirectory(run).lock()
         again.execute(again.span.cut(None, None))
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
@@ -397,6 +688,7 @@ def test_another_machine_is_named_in_the_answer(run: Path) -> None:
     ("table", "said"),
     [
         ("[learner]\njournal = false\n", "it was run with learner.journal=false"),
+        ("[learner]\njournal = true\n", "the disk was short or refused it .log/learner.log says"),
         ("[learner]\nranks = 2\n", "learner.ranks is 2: ranks other than 0"),
         ('[replay]\nname = "my:Replay"\n', "replay.name my:Replay: a replay of your own may read"),
     ],
@@ -441,9 +733,17 @@ def test_a_part_that_ended_early_is_named_with_its_reason(tmp_path: Path) -> Non
         assert (again.span.begin, again.span.end) == (state, 300)
         assert again.span.why_not_earlier == (
             "the part before ends at step 8: no memory on cuda:0; the journal goes on at the "
-            f"checkpoint of step {state}"
+            f"checkpoint of step {state} (--until 8 executes what is before)"
         )
         assert again.execute(again.span.cut(None, None)).equal
+        assert again.span.not_covered[0].startswith(f"steps before {state} are not covered: the ")
+    for step in (3, 8):
+        with Rerun.open(tmp_path, step=step) as before:
+            assert (before.span.begin, before.span.end) == (0, 8)
+            assert before.execute(before.span.cut(None, step)).end == step
+    for step in (9, state + 1):
+        with Rerun.open(tmp_path, step=step) as again:
+            assert again.span.begin == state
 
 
 def test_a_journal_of_several_parts_of_one_start_is_executed(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import os
+import struct
+import tracemalloc
+import zlib
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -145,13 +150,115 @@ def test_blocks_that_do_not_follow_each_other_are_refused(tmp_path: Path) -> Non
         read_part(path)
 
 
+def bomb(count: int, expanded: int) -> bytes:
+    """A block of draws that says a count of looks, and expands to so many bytes."""
+    content = struct.pack("<QI", 41, count) + zlib.compress(bytes(expanded), 9)
+    return journal.make_block(journal.Kind.DRAWS, content)
+
+
+@pytest.mark.parametrize(
+    ("count", "expanded", "said"),
+    [
+        (5, 1 << 20, "5 looks of more than 90 bytes"),
+        (1 << 31, 1 << 20, "2,147,483,648 looks in a block"),
+        (0, 0, "0 looks in a block"),
+    ],
+)
 def test_looks_that_would_fill_the_memory_are_refused(
+    count: int, expanded: int, said: str, tmp_path: Path
+) -> None:
+    path = write_part(tmp_path, bomb(count, expanded))
+    tracemalloc.start()
+    try:
+        with pytest.raises(JournalFormatError, match=said):
+            read_part(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 19
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_blocks_that_would_fill_the_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "_LOOKS_MAX_BYTES", 100)
+    monkeypatch.setattr(journal, "_PART_MAX_NUMBERS", 100)
     looks = looks_of([(3, 0, False)] * 51)
-    path = write_part(tmp_path, draws_block(41, looks, (100, 7)))
-    with pytest.raises(JournalFormatError, match="looks of more than 100 bytes"):
+    blocks = [draws_block(41 + at, [look], (100 + 3 * at, 7)) for at, look in enumerate(looks)]
+    with pytest.raises(JournalFormatError, match="more than 100 numbers"):
+        read_part(write_part(tmp_path, *blocks))
+
+
+@pytest.mark.parametrize("number", [b"\x80" * 9 + b"\x01", b"\xff" * 8 + b"\x7f"])
+def test_numbers_that_no_trainer_writes_are_refused(number: bytes, tmp_path: Path) -> None:
+    content = struct.pack("<QI", 41, 1) + zlib.compress(b"\0" + number)
+    path = write_part(tmp_path, journal.make_block(journal.Kind.DRAWS, content))
+    with pytest.raises(JournalFormatError):
+        read_part(path)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "3-40")
+    with pytest.raises(JournalFormatError, match="it is no regular file"):
+        read_part(tmp_path / "3-40")
+
+
+RING = {"name": "a", "branch": "", "branch_before": "", "branch_begin": 0, "floor": 0}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", -5),
+        ("step", "0"),
+        ("step", 0.0),
+        ("step", 10**30),
+        ("step", float("nan")),
+        ("epoch", True),
+        ("written_by", [1]),
+        ("rings", []),
+        ("rings", {}),
+        ("rings", [RING]),
+        ("rings", [{**RING, "inserted": -9}]),
+        ("rings", [{**RING, "inserted": 10**25}]),
+        ("rings", [{**RING, "inserted": 0, "floor": -(10**6)}]),
+        ("rings", [{**RING, "inserted": 0, "name": "\x1b[31mevil\n"}]),
+        ("spaces", None),
+        ("config", "../../../../etc/passwd"),
+        ("config", 5),
+        ("machine", [1]),
+        ("versions", None),
+        ("contract", "1"),
+        ("loader", 5),
+        ("run", 7),
+    ],
+)
+def test_a_header_that_no_trainer_writes_is_refused_in_a_line(
+    key: str, value: object, tmp_path: Path
+) -> None:
+    content = json.dumps({**asdict(HEADER), key: value}).encode()
+    (tmp_path / "3-40").write_bytes(journal.make_block(journal.Kind.HEADER, content))
+    with pytest.raises(JournalFormatError, match=f"its header cannot be read .{key} is") as refused:
+        read_part(tmp_path / "3-40")
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[]", b"null", b'"x"', b"\xff", b"{}"])
+def test_a_header_that_is_none_is_refused_in_a_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "3-40").write_bytes(journal.make_block(journal.Kind.HEADER, content))
+    with pytest.raises(JournalFormatError, match="its header cannot be read"):
+        read_part(tmp_path / "3-40")
+
+
+def test_a_part_under_the_name_of_another_is_refused(tmp_path: Path) -> None:
+    path = write_part(tmp_path)
+    path.rename(tmp_path / "4-40")
+    with pytest.raises(JournalFormatError, match="its header is of part 3-40"):
+        read_part(tmp_path / "4-40")
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{}", b'{"step": "9", "reason": ""}', b'{"step": 9}'])
+def test_an_end_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = write_part(tmp_path, journal.make_block(journal.Kind.END, content))
+    with pytest.raises(JournalFormatError, match="a block cannot be read"):
         read_part(path)
 
 

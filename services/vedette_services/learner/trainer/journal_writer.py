@@ -18,6 +18,7 @@ from pathlib import Path
 
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.run.journal import (
+    LOOKS_OF_A_BLOCK,
     End,
     Header,
     JournalFormatError,
@@ -38,6 +39,8 @@ log = logging.getLogger("vedette.trainer")
 
 _EVERY_S = 1.0
 _LONG_BYTES = 1 << 20
+_LONG_LOOKS = 1 << 22  # that are alike take few bytes
+_SHORT = "the disk is short, and checkpoints come first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class JournalWriter:
         self._part: PartWriter | None = None
         self._before = tuple([ring.inserted for ring in rings])  # the rows that the last look saw
         self._step = 0  # of the last draw that was taken from the queue
+        self._looks = 0  # of the part
         self._failed = False
         self._said = False
         self._is_writing = False
@@ -169,43 +173,43 @@ class JournalWriter:
     def _write(self) -> None:
         """Write what is in the queue."""
         looks: list[Look] = []
-        draws = 0
         for _ in range(len(self._queue)):
             match self._queue.popleft():
                 case list() as of_draw:
                     looks += [Look(seen, dropped=True) for seen in of_draw[:-1]]
                     looks.append(Look(of_draw[-1]))
-                    draws += 1
                 case _Begin() as begin:
-                    self._write_draws(looks, draws)
-                    looks, draws = [], 0
+                    self._write_draws(looks)
+                    looks = []
                     self._begin_part(begin)
                 case _Scalars() as scalars:
                     block = scalars_block(scalars.step, hash_scalars(scalars.record))
                     self._write_block(block)
                 case End() as end:
-                    self._write_draws(looks, draws)
-                    looks, draws = [], 0
+                    self._write_draws(looks)
+                    looks = []
                     self._write_block(end_block(end))
                     self._close_part()
-        self._write_draws(looks, draws)
+        self._write_draws(looks)
         if self._part is not None and self._is_short():
-            self._give_up("the disk is short, and checkpoints come first")
+            self._give_up(_SHORT)
 
-    def _write_draws(self, looks: list[Look], draws: int) -> None:
-        if not looks:
-            return
-        if self._part is not None:
-            self._write_block(draws_block(self._step + 1, looks, self._before))
-        self._before = looks[-1].seen
-        self._step += draws
+    def _write_draws(self, looks: list[Look]) -> None:
+        for begin in range(0, len(looks), LOOKS_OF_A_BLOCK):
+            some = looks[begin : begin + LOOKS_OF_A_BLOCK]
+            if self._part is not None:
+                self._write_block(draws_block(self._step + 1, some, self._before))
+            self._before = some[-1].seen
+            self._step += sum(not look.dropped for look in some)
+            self._looks += len(some)
 
     def _begin_part(self, begin: _Begin) -> None:
         goes_on = self._part is not None
         self._close_part()
         self._step = begin.step
+        self._looks = 0
         if self._is_short():
-            self._failed = True
+            self._give_up(_SHORT)
             return
         rings = [
             replace(ring, inserted=rows)
@@ -242,7 +246,7 @@ class JournalWriter:
             return
         try:
             act(self._part)
-            self._is_long = self._part.size > self._long_bytes
+            self._is_long = self._part.size > self._long_bytes or self._looks > _LONG_LOOKS
         except OSError as error:
             self._give_up(describe_write_error(error, self._folder))
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from vedette_rl.storage.checkpoints import Checkpoints
+from vedette_services.learner.trainer import journal_writer
 from vedette_services.learner.trainer.background import CheckpointWriter
 from vedette_services.learner.trainer.journal_writer import JournalWriter
 from vedette_services.run import journal as journal_format
@@ -184,6 +185,32 @@ def test_it_gives_way_to_checkpoints_on_a_disk_that_is_short(tmp_path: Path) -> 
     writer.save(2, HASHES)
     assert writer.is_writing
     writer.close()
+
+
+def test_a_disk_that_is_short_at_the_start_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = writer_of(tmp_path, is_short=lambda: True)
+    writer.begin(0, None)
+    writer.close()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("the journal is not written (the disk is short, and checkpoints come")
+    assert list_parts(tmp_path) == []
+
+
+def test_many_looks_go_into_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader takes so many of a block and no more."""
+    monkeypatch.setattr(journal_writer, "LOOKS_OF_A_BLOCK", 4)
+    monkeypatch.setattr(journal_format, "_BLOCK_MAX_NUMBERS", 4)
+    writer = writer_of(tmp_path)
+    writer.begin(0, None)
+    looks: list[list[tuple[int, ...]]] = [[(100 + step,)] * (1 + step % 2) for step in range(11)]
+    for of_draw in looks:
+        writer.add_draw(of_draw)
+    writer.close()
+    part = read_part(tmp_path / "4-0")
+    assert part.last_step == 11
+    assert part.looks.tolist() == [list(seen) for of_draw in looks for seen in of_draw]
 
 
 def test_no_half_block_is_left_where_a_write_fails(
