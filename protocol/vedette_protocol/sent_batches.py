@@ -5,9 +5,9 @@
     sent = SentBatches(manager, incarnation, run_id)
     while sent.again and len(batches) < limit: send(sent.again.popleft())
     sent.sent_at[seq] = now                       # it is outstanding
-    if sent.concerns(ack):                        # of this run, and of no older epoch
+    if sent.concerns(ack, known):                 # of this run, and of no older epoch
         sent.on_ack(ack, now, end)
-        for seq in settled_by(ack): sent.sent_at.pop(seq, None)
+        ...                                       # settled: sent.sent_at.pop(seq, None)
     sent.resend_stalled(now)                      # every second
     send(encode(make_report(window, host, state)))
 """

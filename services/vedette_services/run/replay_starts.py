@@ -7,7 +7,7 @@ tell one replay from another one that has grown again; the random name of a star
 ::
 
     starts = mark_start(replay, inserted)       # each start, before it answers
-    starts.end_of(generation.start, inserted) >= generation.inserted    # it goes on from there
+    starts.end_of(generation.start, inserted) >= generation.ring.inserted    # it goes on from it
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class SnapshotWriter:
         writer = SnapshotWriter(Path("/mnt/other/run"), replay, run)
         while ...:
             generation = writer.take(pause)     # None: begin anew
-            tell_managers_what_is_safe(generation.ring.stamp)
+            send(generation.ring.stamp)         # to managers: what is safe
 
     Args:
         root: the snapshot's directory.
