@@ -130,7 +130,7 @@ def test_golden_actions_follow_from_the_bytes_beside_them(name: str) -> None:
 def test_the_c_client_acts_greedily_as_numpy_does(built: Built, tmp_path: Path, case: str) -> None:
     agent, spaces, settings = CASES[case]
     columns, obs = sample_observations(spaces, ROWS)
-    for weights in range(10):  # until they lead to different actions
+    for weights in range(100):  # until they lead to different actions
         run, model, policy = make_run(agent, spaces, settings, weights=weights)
         expected = policy.act(columns, explore=False).reshape(ROWS, -1)
         if len(np.unique(expected, axis=0)) > 1:

@@ -516,6 +516,8 @@ class Life:
         with contextlib.suppress(OSError):
             self.learner.ring._syncer.extend()
         self.disk.fail_syncs(0)
+        self._note_bound()
+        self._overwritten += block_entries(GUARD)  # as in `_go_on_after_failure`
         self.disk.fail_power_at("synced", 1)  # the first sync is that of the opened file
         with contextlib.suppress(PowerFailure):
             self.restart()

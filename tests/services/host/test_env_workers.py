@@ -1,5 +1,6 @@
 """Environments in processes of their own: the same episodes, and what happens when one fails."""
 
+import copy
 import ctypes
 import os
 import re
@@ -56,7 +57,7 @@ class Drifting(gym.Env[Any, Any]):
         if self.played == 3 and self.fault == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault in _FLAGS:
-            return self._obs(), 0.0, _FLAGS[self.fault], False, {}
+            return self._obs(), 0.0, copy.copy(_FLAGS[self.fault]), False, {}
         if self.fault == "acts":
             return self._obs(), 0.0, False, False, {"intervene_action": 0.5}
         ends, cut = self.np_random.random(2)
