@@ -83,7 +83,7 @@ function traces(line, drawn, style) {
     const whole = live.slice(begin, end).lastIndexOf(all);
     if (whole >= 0 && begin + whole + 1 < end) parts.splice(0, 1, [begin, begin + whole + 1, true], [begin + whole, end, false]);
     // a mean of other seeds at one place alone would be a dot beside the line
-    for (const [from, to, solid] of parts) if (to - from > 1 || x.length === 1) made.push({ ...look, x: x.slice(from, to), y: y.slice(from, to),
+    for (const [from, to, solid] of parts) if (to - from > 1) made.push({ ...look, x: x.slice(from, to), y: y.slice(from, to),
       showlegend: from === 0, line: { ...look.line, dash: solid ? "solid" : "dash" } });
   }
   return made;
