@@ -78,12 +78,12 @@ function traces(line, drawn, style) {
       fill: "toself", fillcolor: colour + "2e", line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false };
   });
   if (!live || live.every((count) => count === all)) return [...made, { ...look, x, y }];
-  for (const [begin, end] of stretches(drawn)) {
+  const least = (x.at(-1) - x[0]) / 50; // a narrower mean of other seeds would be a dot beside the line
+  for (const [begin, end] of stretches(drawn).filter(([begin, end]) => x[end - 1] - x[begin] > least)) {
     const parts = [[begin, end, live[begin] === all]];
     const whole = live.slice(begin, end).lastIndexOf(all);
     if (whole >= 0 && begin + whole + 1 < end) parts.splice(0, 1, [begin, begin + whole + 1, true], [begin + whole, end, false]);
-    // a mean of other seeds at one place alone would be a dot beside the line
-    for (const [from, to, solid] of parts) if (to - from > 1) made.push({ ...look, x: x.slice(from, to), y: y.slice(from, to),
+    for (const [from, to, solid] of parts) made.push({ ...look, x: x.slice(from, to), y: y.slice(from, to),
       showlegend: from === 0, line: { ...look.line, dash: solid ? "solid" : "dash" } });
   }
   return made;

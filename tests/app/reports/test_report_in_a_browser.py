@@ -335,10 +335,10 @@ def test_a_solved_run_has_its_star_at_the_confirmed_evaluation(
     assert browser.run(find + "return x") == [1_000]
 
 
-def test_a_mean_is_broken_and_dashed_where_a_run_of_a_seed_ended_and_has_no_lone_dots(
+def test_a_mean_is_broken_and_dashed_where_a_run_of_a_seed_ended(
     browser: Browser, tmp_path: Path
 ) -> None:
-    for name, end, value in (("a", 2_000, 500.0), ("b", 4_000, 100.0), ("c", 4_010, 100.0)):
+    for name, end, value in (("a", 2_000, 500.0), ("b", 4_000, 100.0), ("c", 4_000, 100.0)):
         known_run(tmp_path / name, evaluations=[(1_000, value), (end, value)])
     browser.open(write_report([tmp_path]))
     drawn = browser.run(
@@ -370,3 +370,19 @@ def test_one_evaluation_has_room_around_it_and_the_target_in_sight(
     )
     assert left <= 1_800 < 2_200 <= right
     assert low <= 360 < 475 <= high
+
+
+def test_a_mean_of_fewer_seeds_over_a_few_steps_is_no_dot_behind_the_line(
+    browser: Browser, tmp_path: Path
+) -> None:
+    for seed, end in enumerate((4_000, 4_020, 4_060)):
+        known_run(
+            tmp_path / f"{seed}",
+            seed=seed,
+            evaluations=[(1_000, 100.0 * seed), (end, 100.0 * seed)],
+        )
+    browser.open(write_report([tmp_path]))
+    ends = browser.run(
+        _HERO + "return hero.data.filter(({line}) => line?.width > 2).map(({x}) => x.at(-1))"
+    )
+    assert ends == [4_000]
