@@ -88,7 +88,8 @@ def return_in_comparisons(status: Status) -> float | None:
     """Return the mean return that stands for a run: of the last evaluation, or of the fresh
     episodes by which it is solved. What was evaluated after these decided nothing."""
     evaluation = status.eval
-    return evaluation.reached_return_mean if is_solved(status) else evaluation.return_mean
+    reached = evaluation.reached_return_mean if is_solved(status) else None
+    return evaluation.return_mean if reached is None else reached
 
 
 def describe_outcome(status: Status) -> str:
