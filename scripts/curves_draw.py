@@ -59,7 +59,8 @@ def draw_task(axes: Any, results: Results, colors: dict[str, str]) -> None:
             alone = {"lw": 1.6, "label": f"{each.name}, one seed"} if count == 1 else {"lw": 0.5}
             axes.plot(data["xs"][line["x"]]["env"], line["y"], color=color, **alone)
             continue
-        x, y, low, high = (np.array(column, float) for column in line["aggregate"]["env"].values())
+        against = line["aggregate"]["env"]
+        x, y, low, high = (np.array(against[name], float) for name in ("x", "y", "low", "high"))
         axes.fill_between(x, low, high, color=color, alpha=0.2, lw=0)
         axes.plot(x, y, color=color, lw=1.6, label=f"{each.name}, {count} seeds")
     for level, label in chart["levels"]:

@@ -29,6 +29,7 @@ def known_run(
     seed: int = 0,
     exit_reason: str = "max_env_steps",
     resumed_at: int | None = None,
+    confirmed: Point | None = None,
     **table: Any,
 ) -> Path:
     """Make the directory of a run with exactly these curves.
@@ -37,6 +38,8 @@ def known_run(
         actors: the actors' returns; (): half of the evaluations.
         exit_reason: ``target_return``, another one, or "" for a run that was killed.
         resumed_at: env steps at which a second start, an hour later, went on.
+        confirmed: the evaluation at the target, and the mean return of its 100 fresh episodes;
+            None: the last one of a run that ended at its target.
         table: its configuration.
     """
     run.mkdir(parents=True)
@@ -54,6 +57,8 @@ def known_run(
         rows.append((step, {"rollout/ep_rew_mean": value, "samples_per_sec": STEPS_PER_S}))
     for step, value in evaluations:
         versions = {"eval/version": step / 2, "eval/episodes": 20.0}
+        if confirmed is not None and step == confirmed[0]:
+            versions["eval/fresh_mean_reward"] = confirmed[1]
         rows.append((step, {"eval/mean_reward": value, **versions}))
     now_s = BEGAN_S
     recorder = TensorboardRecorder(run / "tensorboard", clock=lambda: now_s)
@@ -77,10 +82,11 @@ def known_run(
         "best_return_mean": best,
         "best_version": last // 2,
     }
-    if exit_reason == "target_return":
+    if exit_reason == "target_return" or confirmed is not None:
+        reached_at, reached = confirmed or evaluations[-1]
         evaluated |= {
-            "reached_return_mean": evaluations[-1][1],
-            "reached_version": last // 2,
+            "reached_return_mean": reached,
+            "reached_version": reached_at // 2,
             "reached_episodes": 100,
         }
     write_summary(

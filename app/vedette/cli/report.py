@@ -47,8 +47,8 @@ def report(
     from vedette.live import print_table
     from vedette.reports import (
         OUTCOME_HEADS,
-        OUTCOME_NOTE,
         export_numbers,
+        outcome_note,
         outcome_rows,
         report_statistics,
         write_comparison,
@@ -70,5 +70,5 @@ def report(
     path, configurations = write_comparison(runs, out)
     if sum(len(each.runs) for each in configurations) > 1:
         print_table(OUTCOME_HEADS, outcome_rows(configurations))
-        say(OUTCOME_NOTE)
+        say(outcome_note(configurations))
     say(f"{path} ({format_bytes(path.stat().st_size)}); open it in a browser")

@@ -224,7 +224,7 @@ def _run_sweep(
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
     from vedette.live import print_table
-    from vedette.reports import OUTCOME_HEADS, OUTCOME_NOTE, outcome_rows
+    from vedette.reports import OUTCOME_HEADS, outcome_note, outcome_rows
     from vedette.sweep import (
         Sweep,
         exit_status,
@@ -264,6 +264,6 @@ def _run_sweep(
     page, configurations = report_on(trials, directory)
     if configurations is not None:
         print_table(OUTCOME_HEADS, outcome_rows(configurations))
-        say(OUTCOME_NOTE)
+        say(outcome_note(configurations))
         say(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))

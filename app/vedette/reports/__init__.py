@@ -1,6 +1,6 @@
 """Self-contained HTML pages about one run, or about several in comparison."""
 
-from vedette.reports.configurations import OUTCOME_HEADS, OUTCOME_NOTE, outcome_rows
+from vedette.reports.configurations import OUTCOME_HEADS, outcome_note, outcome_rows
 from vedette.reports.writing import (
     export_numbers,
     report_statistics,
@@ -10,8 +10,8 @@ from vedette.reports.writing import (
 
 __all__ = [
     "OUTCOME_HEADS",
-    "OUTCOME_NOTE",
     "export_numbers",
+    "outcome_note",
     "outcome_rows",
     "report_statistics",
     "write_comparison",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -83,6 +84,7 @@ def page_data(configurations: Sequence[Configuration]) -> dict[str, Any]:
                 "tags": [name for name, _ in names],
                 "x": "opt" if is_against_opt_steps(names[0][0]) else "env",
                 "lines": lines,
+                "evaluations": names[0][0] == EVALUATION,
                 "levels": [*levels] if len(levels) < 2 else [],
                 "folded": folded and bool(made),
                 "thinned": _describe_thinned(lines),
@@ -104,7 +106,13 @@ def _ends(configurations: Sequence[Configuration]) -> Iterator[dict[str, Any]]:
     """What is marked at the end of each run's curves, and its result."""
     for place, each in enumerate(configurations):
         for run in each.runs:
-            yield {"name": run.name, "config": place, "state": run.state, "result": run.last_return}
+            end = {"name": run.name, "config": place, "state": run.state, "result": run.last_return}
+            if run.keeps_return and EVALUATION in run.curves:
+                found = run.comparable_evaluations()
+                last = {kind: column[-1:] for kind, column in found.items()}
+                marked = {kind: _places(kind, last[kind])[0] for kind in last if kind != "y"}
+                end["evaluated"] = {**marked, "y": plain(last["y"])[0]}
+            yield end
 
 
 def _settings(configurations: Sequence[Configuration]) -> dict[str, list[str]]:
@@ -220,8 +228,14 @@ def _lines(
         first += len(each.runs)
         if len(each.runs) > 1 and of_seeds:
             share = max(8, AGGREGATE_POINTS // len(configurations))
-            aggregates = _aggregates(of_seeds, names[0][0] == EVALUATION, share)
-            yield {"label": each.name, "config": place, "colour": place, "aggregate": aggregates}
+            without = Counter(each.seeds) - Counter(seed for _, seed, _ in of_seeds)
+            if names[0][0] == EVALUATION:
+                of_seeds = [(r, seed, r.comparable_evaluations()) for r, seed, _ in of_seeds]
+            is_evaluation = names[0][0] == EVALUATION
+            aggregates = _aggregates(of_seeds, [*without.elements()], is_evaluation, share)
+            if any(aggregate["x"] for aggregate in aggregates.values()):
+                marks = {"label": each.name, "config": place, "colour": place}
+                yield {**marks, "aggregate": aggregates}
 
 
 def _columns(run: RunRecord, name: str, *, sides: bool) -> Columns:
@@ -274,22 +288,26 @@ def _stored(xs: list[Plain], columns: Columns) -> dict[str, Any]:
 
 
 def _aggregates(
-    of_seeds: Sequence[tuple[RunRecord, str, Columns]], is_evaluation: bool, points: int
+    of_seeds: Sequence[tuple[RunRecord, str, Columns]],
+    without: Sequence[str],
+    is_evaluation: bool,
+    points: int,
 ) -> dict[str, Any]:
     """The interquartile mean against each kind of x that all runs know.
 
     Args:
-        is_evaluation: what a run that stopped at its target evaluated last stands for it later.
+        without: the seed of each run that has no such curve.
+        is_evaluation: the last value of a run that `keeps_return` stands for it later.
     """
     aggregates: dict[str, Any] = {}
     for kind in ("env", "opt", "s"):
         if not all(kind in columns for _, _, columns in of_seeds):
             continue
         curves = [
-            SeedCurve(seed, columns[kind], columns["y"], is_evaluation and run.stopped_at_target)
+            SeedCurve(seed, columns[kind], columns["y"], is_evaluation and run.keeps_return)
             for run, seed, columns in of_seeds
         ]
-        found = aggregate_curves(curves, min(60, points))
+        found = aggregate_curves(curves, min(60, points), without)
         aggregates[kind] = {
             "x": _places(kind, found.x),
             "y": plain(found.y),
@@ -299,6 +317,12 @@ def _aggregates(
             "counted": found.counted.tolist(),
             "seeds": found.seeds,
         }
+        if found.runs > found.seeds:
+            aggregates[kind] |= {
+                "live_runs": found.live_runs.tolist(),
+                "counted_runs": found.counted_runs.tolist(),
+                "runs": found.runs,
+            }
     return aggregates
 
 

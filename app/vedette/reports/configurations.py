@@ -12,6 +12,7 @@ import numpy as np
 
 from vedette.reports.record import EVALUATION, RunRecord
 from vedette.reports.statistics import (
+    QUARTERED_LEAST,
     SEED_RESAMPLES,
     Floats,
     SeedCurve,
@@ -68,6 +69,8 @@ class Configuration:
             "env_steps_to_target": self._estimate(to_target),
             "reached": self._count_seeds(steps is not None for steps in to_target),
             "solved": self._count_seeds(run.solved for run in runs),
+            "reached_runs": sum(steps is not None for steps in to_target),
+            "solved_runs": sum(run.solved for run in runs),
             "ended": dict(Counter(_end_reason(run) for run in runs)),
             "seed_values": self.seeds,
             "directories": [str(run.directory) for run in runs],
@@ -79,7 +82,7 @@ class Configuration:
     def _area(self, span: tuple[float, float] | None) -> dict[str, float | None]:
         """The mean evaluation over a range of env steps, of the runs that have all of it.
 
-        A run that stopped at its target has: it keeps its last evaluation.
+        A run that `keeps_return` has.
         """
         if span is None:
             return self._estimate([])
@@ -114,24 +117,22 @@ def statistics_of(configurations: Sequence[Configuration]) -> list[dict[str, Any
 def _common_span(runs: Sequence[RunRecord]) -> tuple[float, float] | None:
     """The env steps that runs have evaluated, without those that were killed or go on.
 
-    A run that stopped at its target has what follows, too. None: they have none in common.
+    A run that `keeps_return` has what follows, too. None: they have none in common.
     """
-    curves = [
-        (run.stopped_at_target, run.curves[EVALUATION].steps) for run in runs if run.exit_reason
-    ]
-    curves = curves or [(run.stopped_at_target, run.curves[EVALUATION].steps) for run in runs]
-    first = max(float(steps[0]) for _, steps in curves)
-    ends = [float(steps[-1]) for solved, steps in curves if not solved]
-    last = min(ends) if ends else max(float(steps[-1]) for _, steps in curves)
+    counted = [run for run in runs if run.exit_reason] or runs
+    steps = [run.comparable_evaluations()["env"] for run in counted]
+    first = max(float(of_run[0]) for of_run in steps)
+    pairs = zip(counted, steps, strict=True)
+    ends = [float(of_run[-1]) for run, of_run in pairs if not run.keeps_return]
+    last = min(ends) if ends else max(float(of_run[-1]) for of_run in steps)
     return (first, last) if last >= first else None
 
 
 def _mean_over(run: RunRecord, grid: Floats) -> float | None:
-    curve = run.curves.get(EVALUATION)
-    if curve is None:
+    if EVALUATION not in run.curves:
         return None
-    steps = curve.steps.astype(np.float64)
-    (values,) = resample_curves([SeedCurve("", steps, curve.values, run.stopped_at_target)], grid)
+    found = run.comparable_evaluations()
+    (values,) = resample_curves([SeedCurve("", found["env"], found["y"], run.keeps_return)], grid)
     area = float(values.mean())
     return area if np.isfinite(area) else None
 
@@ -145,12 +146,31 @@ OUTCOME_HEADS = (
     *("configuration", "seeds", "last evaluation", "best evaluation", "mean over the curve"),
     *("reached the target", "solved", "env steps to the target", "ended"),
 )
-OUTCOME_NOTE = (
-    "Interquartile mean over distinct seeds, in brackets its 95 % interval (stratified bootstrap); "
+_OUTCOME_NOTE = (
+    "{middle}, in brackets its 95 % interval (stratified bootstrap); "
     "runs of one seed count as one. An interval of fewer than five seeds is too narrow to rely on. "
     "An evaluation at the target counts among the best by fresh episodes of its model, so that the "
-    "last may be above the best."
+    "last may be above the best. The last evaluation of a solved run is that of the fresh episodes "
+    "which confirmed it."
 )
+
+
+def describe_middle(configurations: Sequence[Configuration]) -> str:
+    """Return the name of the statistic over the seeds: of fewer than four, no quarter is a whole
+    seed, and the interquartile mean is the mean."""
+    counts = sorted({len(set(each.seeds)) for each in configurations})
+    if counts[0] >= QUARTERED_LEAST:
+        return "interquartile mean of the seeds"
+    if counts[-1] >= QUARTERED_LEAST:
+        return "interquartile mean of the seeds (of fewer than four their mean)"
+    among = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    return f"mean of {among} seed{'' if counts[-1] == 1 else 's'}"
+
+
+def outcome_note(configurations: Sequence[Configuration]) -> str:
+    """Return what the numbers of `outcome_rows` are, in sentences."""
+    middle = describe_middle(configurations)
+    return _OUTCOME_NOTE.format(middle=middle[:1].upper() + middle[1:])
 
 
 def outcome_rows(configurations: Sequence[Configuration]) -> list[list[str]]:
@@ -162,12 +182,16 @@ def outcome_rows(configurations: Sequence[Configuration]) -> list[list[str]]:
 def _outcome_cells(outcome: dict[str, Any], records: Sequence[RunRecord]) -> list[str]:
     seeds, runs = outcome["seeds"], outcome["runs"]
     has_target = any(run.target is not None for run in records)
+    of_all, total = ("_runs", f"{runs} runs") if runs != seeds else ("", str(seeds))
     states = Counter(run.state for run in records)
     return [
         outcome["name"],
         f"{seeds} of {runs} runs" if runs != seeds else str(seeds),
         *(_estimate_text(outcome[name]) for name in ("eval_last", "eval_best", "eval_area")),
-        *(f"{outcome[name]} of {seeds}" if has_target else "–" for name in ("reached", "solved")),
+        *(
+            f"{outcome[name + of_all]} of {total}" if has_target else "–"
+            for name in ("reached", "solved")
+        ),
         _estimate_text(outcome["env_steps_to_target"], 0),
         ", ".join(f"{count} {state}" for state, count in states.items()),
     ]

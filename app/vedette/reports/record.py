@@ -28,13 +28,13 @@ from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.overview import is_running
 from vedette_services.run.provenance import last_failure, read_provenance
-from vedette_services.status.schema import is_against_opt_steps
-from vedette_services.status.status import Status
+from vedette_services.status.schema import declared, is_against_opt_steps
+from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import (
     FAILED_REASON,
     describe_exit,
     describe_outcome,
-    is_solved,
+    return_in_comparisons,
 )
 
 EVALUATION = "eval/mean_reward"
@@ -115,8 +115,14 @@ class RunRecord:
 
     @property
     def solved(self) -> bool:
-        """True if it stopped at its target, confirmed on fresh episodes."""
-        return self.stopped_at_target and is_solved(self.summary)
+        """True if it has ended, and its target is confirmed on fresh episodes."""
+        return self.state == "solved"
+
+    @property
+    def keeps_return(self) -> bool:
+        """True if its return stands for what it learned from its end on: it is solved, or stopped
+        at its target."""
+        return self.solved or self.stopped_at_target
 
     @property
     def state(self) -> str:
@@ -126,13 +132,19 @@ class RunRecord:
             return "running"
         if self.exit_reason == RECORDED:
             return RECORDED
-        return describe_outcome(replace(self.summary, exit_reason=self.exit_reason)) or "killed"
+        return describe_outcome(self._ended) or "killed"
+
+    @property
+    def _ended(self) -> Status:
+        """The summary with the reason for its end."""
+        return replace(self.summary, exit_reason=self.exit_reason)
 
     @property
     def last_return(self) -> float | None:
-        """Mean return of the last evaluation."""
+        """Mean return of the last evaluation; of a solved run, of the fresh episodes by which it is
+        solved."""
         known = self.curves.get(EVALUATION)
-        last = self.summary.eval.return_mean
+        last = return_in_comparisons(self._ended)
         return float(known.values[-1]) if last is None and known else last
 
     @property
@@ -163,16 +175,40 @@ class RunRecord:
         return run_seconds(self.starts, self.summary)
 
     def positions(self, name: str) -> dict[str, Floats]:
-        """Return a curve's env steps, optimization steps and seconds of the learner's work."""
+        """Return a curve's env steps, optimization steps and seconds of the learner's work.
+
+        What was recorded of an evaluation is at the version that was played.
+        """
         curve = self.curves[name]
         own = _kind(name)
         known = {own: curve.steps.astype(np.float64), "s": self.active_seconds(curve.times)}
-        version = self.curves.get("eval/version")
-        if name.startswith("eval/") and version and version.values.size == curve.values.size:
-            return {**known, "opt": version.values}
         other = "env" if own == "opt" else "opt"
         times, steps = self.steps_over_time(other)
-        return {**known, other: np.interp(curve.times, times, steps)} if times.size else known
+        if times.size:
+            known[other] = np.interp(curve.times, times, steps)
+        if name in _OF_EVALUATIONS and (version := self.curves.get("eval/version")):
+            versions = _recorded_with(version, curve)
+            known["opt"] = np.where(np.isnan(versions), known.get("opt", versions), versions)
+        return known
+
+    def comparable_evaluations(self) -> dict[str, Floats]:
+        """Return positions and values ``y`` of the evaluations that a comparison counts.
+
+        Those of a run that `keeps_return` end with the one that reached the target, with the mean
+        return of its fresh episodes: the training goes on while these are played, and what is
+        evaluated meanwhile decides nothing.
+        """
+        columns = {**self.positions(EVALUATION), "y": self.curves[EVALUATION].values}
+        found = self.summary.eval
+        reached = found.reached_return_mean
+        if not self.keeps_return or reached is None or "opt" not in columns:
+            return columns
+        at = np.flatnonzero(columns["opt"] == found.reached_version)
+        if not at.size:
+            return columns
+        columns = {kind: column[: at[-1] + 1].copy() for kind, column in columns.items()}
+        columns["y"][-1] = reached
+        return columns
 
     def steps_over_time(self, kind: str) -> tuple[Floats, Floats]:
         """Return all times at which ``env`` or ``opt`` steps are known, in order, and the steps."""
@@ -191,6 +227,26 @@ class RunRecord:
         spans = self.starts or [(begin, math.inf)]
         worked = [np.clip(times - first, 0.0, last - first) for first, last in spans]
         return np.asarray(np.sum(worked, axis=0), np.float64)
+
+
+_OF_EVALUATIONS = frozenset(
+    tag
+    for name, number in declared(Eval)
+    for tag in number.tags
+    if not name.startswith("shown_")  # by a manager that is not trusted: its version is not known
+)
+"""Names of the curves that are recorded with ``eval/version``."""
+
+
+def _recorded_with(other: Curve, curve: Curve) -> Floats:
+    """The values of another curve that were recorded together with those of a curve; NaN for those
+    that were recorded alone."""
+    if other.values.size == curve.values.size:
+        return other.values
+    at = zip(other.steps.tolist(), other.times.tolist(), strict=True)
+    values = dict(zip(at, other.values.tolist(), strict=True))
+    ours = zip(curve.steps.tolist(), curve.times.tolist(), strict=True)
+    return np.array([values.get(place, np.nan) for place in ours])
 
 
 def _kind(name: str) -> str:

@@ -52,16 +52,20 @@ function valueAt(x, column, place) {
   return column[i] + (column[i + 1] - column[i]) * (place - x[i]) / (x[i + 1] - x[i]);
 }
 
+/** How many runs a mean is of at each point: those that go on, those in the mean, and all. They are seeds where each has one. */
+const membersOf = ({ live, counted, seeds, live_runs, counted_runs, runs }) => runs
+  ? { live: live_runs, counted: counted_runs, all: runs, unit: "runs" } : { live, counted, all: seeds, unit: "seeds" };
+
 /** How many seeds a mean is of, where it is not of all that run. */
-function seedsAt({ x, live, counted, seeds }, place) {
-  const i = Math.max(0, before(x, place));
-  if (live[i] === seeds) return "";
-  if (counted[i] === live[i]) return `${live[i]} of ${seeds} seeds`;
-  return `${live[i]} of ${seeds} seeds still run${live[i] === 1 ? "s" : ""}, ${counted[i] - live[i]} stopped at the target`;
+function seedsAt(drawn, place) {
+  const i = Math.max(0, before(drawn.x, place)), { live, counted, all, unit } = membersOf(drawn);
+  if (live[i] === all) return "";
+  if (counted[i] === live[i]) return `${live[i]} of ${all} ${unit}`;
+  return `${live[i]} of ${all} ${unit} still run${live[i] === 1 ? "s" : ""}, ${counted[i] - live[i]} stopped at the target`;
 }
 
 function traces(line, drawn, style) {
-  const { x, y, low, high, live, seeds } = drawn;
+  const { x, y, low, high } = drawn, { live, all } = membersOf(drawn);
   const colour = style.getPropertyValue(`--c${line.colour % 8}`).trim();
   const single = !line.aggregate && page.several;
   const base = { name: escaped(line.label), hoverinfo: "none", opacity: single ? 0.6 : 1 };
@@ -73,10 +77,11 @@ function traces(line, drawn, style) {
     return { x: [...part(x), ...part(x).reverse()], y: [...part(high), ...part(low).reverse()],
       fill: "toself", fillcolor: colour + "2e", line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false };
   });
-  if (!live || live.every((count) => count === seeds)) return [...made, { ...look, x, y }];
-  for (const [begin, end] of stretches(drawn)) {
-    const parts = [[begin, end, live[begin] === seeds]];
-    const whole = live.slice(begin, end).lastIndexOf(seeds);
+  if (!live || live.every((count) => count === all)) return [...made, { ...look, x, y }];
+  const least = (x.at(-1) - x[0]) / 50; // a narrower mean of other seeds would be a dot beside the line
+  for (const [begin, end] of stretches(drawn).filter(([begin, end]) => x[end - 1] - x[begin] > least)) {
+    const parts = [[begin, end, live[begin] === all]];
+    const whole = live.slice(begin, end).lastIndexOf(all);
     if (whole >= 0 && begin + whole + 1 < end) parts.splice(0, 1, [begin, begin + whole + 1, true], [begin + whole, end, false]);
     for (const [from, to, solid] of parts) made.push({ ...look, x: x.slice(from, to), y: y.slice(from, to),
       showlegend: from === 0, line: { ...look.line, dash: solid ? "solid" : "dash" } });
@@ -85,8 +90,8 @@ function traces(line, drawn, style) {
 }
 
 /** The parts of a curve, ``[begin, end]``, in which it is of the same number of seeds and has, or has not, an interval. */
-function stretches({ x, low, counted }) {
-  const found = [];
+function stretches(drawn) {
+  const found = [], { x, low } = drawn, { counted } = membersOf(drawn);
   let begin = 0;
   for (let i = 1; i <= x.length; i++) {
     const changes = i === x.length || (counted && counted[i] !== counted[i - 1]) || (low && (low[i] === null) !== (low[i - 1] === null));
@@ -97,21 +102,31 @@ function stretches({ x, low, counted }) {
   return found;
 }
 
-/** The marks at the ends of runs. */
-function endMarks(lines, style) {
+/** The marks at the ends of runs; of evaluations, at the one that stands for a run from its end on. */
+function endMarks(chart, lines, style) {
+  const x = input("x").value || chart.x;
   const at = { x: [], y: [], color: [], symbol: [], size: [] };
   for (const { line, drawn } of lines) {
     const state = "run" in line ? page.runs[line.run].state : "running";
     const mark = state in ends ? ends[state] : killed;
     if (!mark || !drawn.x.length) continue;
-    at.x.push(drawn.x.at(-1));
-    at.y.push(drawn.y.at(-1));
+    const kept = chart.evaluations ? page.runs[line.run].evaluated : undefined;
+    at.x.push(kept?.[x] ?? drawn.x.at(-1));
+    at.y.push(kept?.[x] === undefined ? drawn.y.at(-1) : kept.y);
     at.color.push(style.getPropertyValue(`--c${line.colour % 8}`).trim());
     at.symbol.push(mark[0]);
     at.size.push(mark[1]);
   }
   const marker = { color: at.color, symbol: at.symbol, size: at.size, line: { width: 1, color: style.getPropertyValue("--card").trim() } };
   return at.x.length ? [{ x: at.x, y: at.y, mode: "markers", marker, hoverinfo: "skip", showlegend: false, name: "ends" }] : [];
+}
+
+/** What an axis shows besides its values, where they are all the same: a tenth at either side, and the levels. Else its ticks are parts of a step. */
+function besides(values, levels = []) {
+  const known = values.filter((value) => value !== null), [value] = known;
+  if (!known.length || known.some((other) => other !== value)) return { autorangeoptions: { include: null } };
+  const room = Math.abs(value) / 10 || 1;
+  return { autorangeoptions: { include: [value - room, value + room, ...levels] } };
 }
 
 /** The layout that all charts share. */
@@ -139,10 +154,10 @@ function draw(plot) {
   const zoom = zooms[chart.title], sameKinds = zoom && zoom[0] === [x, logy, input("logx").checked].join();
   plot.lines = lines;
   plot.setAttribute("aria-label", described(chart, lines, x));
-  Plotly.react(plot, [...lines.flatMap(({ line, drawn }) => traces(line, drawn, style)), ...endMarks(lines, style)], {
+  Plotly.react(plot, [...lines.flatMap(({ line, drawn }) => traces(line, drawn, style)), ...endMarks(chart, lines, style)], {
     ...base,
-    xaxis: { ...axis, title: { text: titles[x] }, type: input("logx").checked ? "log" : "linear", ...(sameKinds && { range: zoom[1], autorange: false }) },
-    yaxis: { ...axis, type: logy ? "log" : "linear", ...(sameKinds && { range: zoom[2], autorange: false }) },
+    xaxis: { ...axis, title: { text: titles[x] }, type: input("logx").checked ? "log" : "linear", ...besides(lines.flatMap(({ drawn }) => drawn.x)), ...(sameKinds && { range: zoom[1], autorange: false }) },
+    yaxis: { ...axis, type: logy ? "log" : "linear", ...besides(all, chart.levels.map(([y]) => y)), ...(sameKinds && { range: zoom[2], autorange: false }) },
     uirevision: [x, logy, input("logx").checked].join(),
     hovermode: "x", hoverdistance: -1,
     showlegend: !page.several && lines.length > 1, legend: { orientation: "h", y: 1.15 },

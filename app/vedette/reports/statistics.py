@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ Statistic = Callable[[Floats, int], Floats]
 RESAMPLES = 2000
 SEED_RESAMPLES = 20_000
 """For the few seeds of a comparison, of which 2,000 leave the ends of an interval to chance."""
+QUARTERED_LEAST = 4
+"""Of fewer scores a quarter is none, so that their interquartile mean is their mean."""
 _LEAST_SCORES = 3  # of fewer an interval is not known
 _DRAWN_AT_ONCE = 4_000_000  # scores: 32 MB, and as much for their places
 _SEED = 2108  # of the resampling, so that a report can be written again
@@ -48,6 +51,7 @@ class Aggregate:
         live: number of seeds whose curves reach each place.
         counted: number of seeds in the mean: the live ones and those that are solved.
         seeds: number of all seeds.
+        live_runs, counted_runs, runs: the same of runs, of which a seed may have several.
     """
 
     x: Floats
@@ -57,11 +61,14 @@ class Aggregate:
     live: NDArray[np.int64]
     counted: NDArray[np.int64]
     seeds: int
+    live_runs: NDArray[np.int64]
+    counted_runs: NDArray[np.int64]
+    runs: int
 
 
 def interquartile_mean(scores: Floats, axis: int) -> Floats:
     """Return the mean without the lowest and the highest quarter, each rounded down to a count."""
-    cut = scores.shape[axis] // 4
+    cut = scores.shape[axis] // QUARTERED_LEAST
     kept = np.arange(cut, scores.shape[axis] - cut)
     return np.asarray(np.sort(scores, axis).take(kept, axis).mean(axis), np.float64)
 
@@ -129,47 +136,76 @@ def resample_curves(curves: Sequence[SeedCurve], grid: Floats) -> Floats:
     )
 
 
-def aggregate_curves(curves: Sequence[SeedCurve], points: int) -> Aggregate:
+def aggregate_curves(
+    curves: Sequence[SeedCurve], points: int, without: Sequence[str] = ()
+) -> Aggregate:
     """Return the interquartile mean of curves, from where all have begun.
 
-    A seed that has ended is not part of it any more; one that is `solved` is, with its last value.
-    The mean ends where fewer than half of the seeds are part of it, or none goes on.
+    A run that has ended is not part of it any more; one that is `solved` is, with its last value.
+    A seed is part of it while half of its runs are. The mean ends where fewer than half of the
+    seeds are part of it, or none goes on.
+
+    Args:
+        without: the seed of each run that has no such curve: it is one of those that are counted.
     """
     first = max(curve.x[0] for curve in curves)
     ends = [curve.x[-1] for curve in curves if curve.x[-1] >= first]
     even = np.linspace(first, max(first, *ends), points)
     grid = np.unique(np.concatenate([even, ends]))
     seeds = [curve.seed for curve in curves]
-    scores = _average_known(seeds, resample_curves(curves, grid))
+    runs = Counter([*seeds, *without])
+    by_run = resample_curves(curves, grid)
+    scores = _average_known(seeds, by_run, runs)
     reaching = np.array([np.where(grid <= curve.x[-1], 1.0, np.nan) for curve in curves])
-    live = np.isfinite(_average_known(seeds, reaching)).sum(0)
+    live = np.isfinite(_average_known(seeds, reaching, runs)).sum(0)
     known = np.isfinite(scores)
     counted = known.sum(0)
-    shown = (2 * counted >= len(scores)) & (live > 0)
+    of_counted = known[[list(dict.fromkeys(seeds)).index(seed) for seed in seeds]]
+    known_runs = np.isfinite(by_run) & of_counted
+    live_runs = (np.isfinite(reaching) & of_counted).sum(0)
+    shown = (2 * counted >= len(runs)) & (live_runs > 0)
     cut = int(np.argmin(shown)) if not shown.all() else grid.size
     middle, low, high = (np.full(cut, np.nan) for _ in range(3))
     for begin, end in _stretches(known[:, :cut]):
         part = scores[known[:, begin], begin:end]
         middle[begin:end] = interquartile_mean(part, 0)
         low[begin:end], high[begin:end] = bootstrap_interval(part, resamples=RESAMPLES // 4)
-    return Aggregate(grid[:cut], middle, low, high, live[:cut], counted[:cut], len(scores))
+    return Aggregate(
+        grid[:cut],
+        middle,
+        low,
+        high,
+        live[:cut],
+        counted[:cut],
+        len(runs),
+        live_runs[:cut],
+        known_runs.sum(0)[:cut],
+        runs.total(),
+    )
 
 
-def _average_known(seeds: Sequence[str], scores: Floats) -> Floats:
-    """Return one row for each distinct seed: the mean of its rows where they are known."""
+def _average_known(seeds: Sequence[str], scores: Floats, runs: Mapping[str, int]) -> Floats:
+    """Return one row for each distinct seed: the mean of its rows where half of them are known.
+
+    Args:
+        runs: how many rows each seed has, with those that are not there.
+    """
     rows = {seed: [i for i, other in enumerate(seeds) if other == seed] for seed in seeds}
     averages = []
-    for of_seed in rows.values():
+    for seed, of_seed in rows.items():
         part = scores[of_seed]
         known = np.isfinite(part)
         sums = np.where(known, part, 0.0).sum(0)
         count = known.sum(0)
-        averages.append(np.where(count > 0, sums / np.maximum(count, 1), np.nan))
+        is_known = 2 * count >= runs[seed]
+        averages.append(np.where(is_known, sums / np.maximum(count, 1), np.nan))
     return np.array(averages)
 
 
 def _stretches(known: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of the stretches in which the same seeds are known."""
+    """Yield begin and end of the stretches in which the same seeds are known; none of nothing."""
+    if not known.shape[1]:
+        return
     changes = np.flatnonzero((known[:, 1:] != known[:, :-1]).any(0)) + 1
     edges = [0, *changes.tolist(), known.shape[1]]
     yield from itertools.pairwise(edges)

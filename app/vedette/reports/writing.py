@@ -25,10 +25,11 @@ from vedette.live.fleet import Health, fleet_summary, manager_row
 from vedette.reports.charts import GROUPS, page_data
 from vedette.reports.configurations import (
     OUTCOME_HEADS,
-    OUTCOME_NOTE,
     Configuration,
+    describe_middle,
     flatten,
     group_runs,
+    outcome_note,
     outcome_rows,
     statistics_of,
 )
@@ -64,6 +65,7 @@ _HEADS = (
     *("manager", "host", "state", "actors", "restarts", "samples/s", "lag", "window", "last seen"),
     *("env steps", "episodes", "doing, or last error"),
 )
+_TAB_NAMES = 2
 ALL_VIDEOS_BYTES_MAX = 24 << 20
 _SYMBOLS = "●■◆▲▼✚✖★"
 """Marks of the configurations, as report.js draws them."""
@@ -247,6 +249,7 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
     return {
         "run": run,
         "title": run.title,
+        "tab": f"{_place_of([run])}: {run.title}",
         "subtitle": ", ".join(filter(None, known)),
         "notes": [*_notes(run)],
         "plumbing": [*_plumbing(run)],
@@ -371,15 +374,28 @@ def _served_videos(run: Path, place: str) -> Iterator[tuple[str, str, str]]:
 
 def _of_several(configurations: Sequence[Configuration], runs: list[RunRecord]) -> dict[str, Any]:
     plural = "" if len(configurations) == 1 else "s"
+    title = f"{len(runs)} runs of {len(configurations)} configuration{plural}"
     return {
-        "title": f"{len(runs)} runs of {len(configurations)} configuration{plural}",
+        "title": title,
+        "tab": f"{_place_of(runs)}: {title}",
         "subtitle": ", ".join(dict.fromkeys(run.title for run in runs)),
         "notes": [("", note) for note in _remarks(configurations)],
         "configurations": configurations,
         "outcome_heads": OUTCOME_HEADS,
         "outcome": outcome_rows(configurations),
-        "outcome_note": OUTCOME_NOTE,
+        "outcome_note": outcome_note(configurations),
+        "middle": describe_middle(configurations),
     }
+
+
+def _place_of(runs: Sequence[RunRecord]) -> str:
+    """The folders of runs, in the few words that a browser's tab has room for."""
+    places = [run.directory.resolve() for run in runs]
+    parents = {place.parent for place in places}
+    if len(parents) == 1 and len(runs) > 1:
+        return parents.pop().name
+    names = list(dict.fromkeys(f"{place.name} in {place.parent.name}" for place in places))
+    return ", ".join(names[:_TAB_NAMES]) + " …" * (len(names) > _TAB_NAMES)
 
 
 def _remarks(configurations: Sequence[Configuration]) -> Iterator[str]:

@@ -34,6 +34,7 @@ from vedette_services.status.stop_conditions import (
     FAILED_REASON,
     describe_exit,
     describe_outcome,
+    return_in_comparisons,
 )
 
 _POLL_S = 0.1
@@ -47,7 +48,8 @@ class RunOverview:
     Args:
         state: ``running``, ``solved``, ``done``, ``stopped``, ``failed``; ``killed``: it has no
             end; ``new``: it never trained.
-        last_return, best_return: of evaluations.
+        last_return, best_return: of evaluations; the last of a solved run is that of the fresh
+            episodes by which it is solved.
         seconds: of all starts together; None if unknown.
         began_s: the first start, in seconds since 1970.
         commit: of the user's project at the last start, with a ``+`` if files differed.
@@ -86,6 +88,8 @@ def read_overview(directory: Path) -> RunOverview:
         config = {}
     starts = read_provenance(run)
     running = is_running(run)
+    state = "running" if running else _ended_state(run, summary)
+    is_solved = state == "solved"
     seen = seen_elsewhere(run)
     notes = read_notes(directory)
     events = list[RunEvent]()
@@ -95,10 +99,10 @@ def read_overview(directory: Path) -> RunOverview:
     spans = spans or [(start.began_s, start.ended_s) for start in starts if start.ended_s]
     return RunOverview(
         str(directory),
-        "running" if running else _ended_state(run, summary),
+        state,
         summary.agent or _text(config, "agent", "name"),
         summary.env or _text(config, "env", "id"),
-        summary.eval.return_mean,
+        return_in_comparisons(summary) if is_solved else summary.eval.return_mean,
         summary.eval.best_return_mean,
         summary.env_steps,
         run_seconds(spans, summary),
@@ -107,7 +111,7 @@ def read_overview(directory: Path) -> RunOverview:
         notes.tags,
         notes.note,
         seen.owner.host if seen is not None and seen.lives else "",
-        _is_last_by_luck(summary),
+        not is_solved and _is_last_by_luck(summary),
     )
 
 

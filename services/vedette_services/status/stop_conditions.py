@@ -69,11 +69,27 @@ def exit_sentence(reason: str, after: str = "") -> str:
 
 
 def is_solved(status: Status) -> bool:
-    """Return True if a run ended at its target, confirmed on fresh episodes.
+    """Return True if a run has ended, and fresh episodes confirmed that it reached its target.
 
+    It need not have ended by it: a limit may be reached while the fresh episodes are played.
     Releases before 0.3 took one evaluation for it.
     """
-    return status.exit_reason == "target_return" and bool(status.eval.reached_episodes)
+    evaluation = status.eval
+    if status.exit_reason not in EXIT_REASONS or not evaluation.reached_episodes:
+        return False
+    if status.exit_reason == "target_return":
+        return True
+    # what an earlier start reached may be below the target of a later one
+    target, reached = status.stop.target_return, evaluation.reached_return_mean
+    return target is not None and reached is not None and reached >= target
+
+
+def return_in_comparisons(status: Status) -> float | None:
+    """Return the mean return that stands for a run: of the last evaluation, or of the fresh
+    episodes by which it is solved. What was evaluated after these decided nothing."""
+    evaluation = status.eval
+    reached = evaluation.reached_return_mean if is_solved(status) else None
+    return evaluation.return_mean if reached is None else reached
 
 
 def describe_outcome(status: Status) -> str:
@@ -83,22 +99,25 @@ def describe_outcome(status: Status) -> str:
     known = EXIT_REASONS.get(status.exit_reason)
     if known is None:
         return "stopped" if status.exit_reason else ""
-    return (
-        "done" if status.exit_reason == "target_return" and not is_solved(status) else known.outcome
-    )
+    return "solved" if is_solved(status) else "done"
 
 
 def describe_exit(status: Status, after: str = "") -> str:
     """Return why a run ended, as `exit_sentence` does, and on what evidence it is solved, or is not
     though an evaluation was at its target."""
+    confirmed = ""
+    if is_solved(status):
+        confirmed = f"confirmed on {status.eval.reached_episodes:,} fresh episodes"
     if status.exit_reason != "target_return":
+        if confirmed:
+            why = EXIT_REASONS[status.exit_reason].why
+            return f"{exit_sentence('target_return', after)}, {confirmed}; it ended as {why}"
         sentence = exit_sentence(status.exit_reason, after)
         missed = describe_missed_target(status)
         return f"{sentence}; {missed}" if sentence and missed else sentence
-    if not is_solved(status):
+    if not confirmed:
         return f"done{after}: {_UNCONFIRMED}"
-    episodes = f"{status.eval.reached_episodes:,} fresh episodes"
-    return f"{exit_sentence(status.exit_reason, after)}, confirmed on {episodes}"
+    return f"{exit_sentence(status.exit_reason, after)}, {confirmed}"
 
 
 def describe_missed_target(status: Status) -> str:

@@ -183,3 +183,77 @@ def test_every_recorded_number_is_written_as_it_is(tmp_path: Path) -> None:
     assert len(rows) == count
     written = [float(row["value"]) for row in rows if row["tag"] == "long"]
     assert written == [float(np.float32(value)) for value in values]  # as TensorBoard has them
+
+
+def test_a_solved_run_counts_by_what_was_confirmed_and_not_by_what_came_later(
+    tmp_path: Path,
+) -> None:
+    """The training went on while the fresh episodes were played, and its last evaluation was low:
+    star, mean and table had that one."""
+    fast = known_run(
+        tmp_path / "fast",
+        evaluations=[(1_000, 100.0), (2_000, 490.0), (3_000, 80.0)],
+        exit_reason="target_return",
+        confirmed=(2_000, 480.0),
+    )
+    slow = known_run(tmp_path / "slow", seed=1, evaluations=[(1_000, 100.0), (4_000, 400.0)])
+    charts, data = charts_of(fast, slow)
+    *lines, aggregate = charts["Return of greedy evaluations"]["lines"]
+    assert lines[0]["y"] == [100.0, 490.0, 80.0]  # a run's own line has all
+    assert data["runs"][0]["evaluated"] == {"env": 2_000, "opt": 1_000, "s": 20.0, "y": 480.0}
+    assert "evaluated" not in data["runs"][1]
+    assert [run["result"] for run in data["runs"]] == [480.0, 400.0]
+    against = aggregate["aggregate"]["env"]
+    mean = dict(zip(against["x"], against["y"], strict=True))
+    assert (mean[1_000], mean[2_000], mean[4_000]) == (100.0, 340.0, 440.0)
+    live = dict(zip(against["x"], against["live"], strict=True))
+    assert (live[2_000], live[4_000]) == (2, 1)
+    assert against["counted"][-1] == 2
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_of_two_runs_of_one_seed_a_confirmed_one_alone_is_carried_on(
+    tmp_path: Path, confirmed: bool
+) -> None:
+    """The line fell, and was solid, where one of them ended."""
+    short = known_run(
+        tmp_path / "short",
+        evaluations=[(1_000, 500.0), (2_000, 500.0)],
+        confirmed=(2_000, 500.0) if confirmed else None,
+    )
+    long = known_run(tmp_path / "long", evaluations=[(1_000, 100.0), (4_000, 100.0)])
+    charts, _ = charts_of(short, long)
+    against = charts["Return of greedy evaluations"]["lines"][-1]["aggregate"]["env"]
+    at = [against["x"].index(step) for step in (2_000, 4_000)]
+    assert [against["y"][i] for i in at] == [300.0, 300.0 if confirmed else 100.0]
+    assert [against["live_runs"][i] for i in at] == [2, 1]
+    assert [against["counted_runs"][i] for i in at] == [2, 2 if confirmed else 1]
+    assert (against["seeds"], against["runs"]) == (1, 2)
+
+
+def test_a_seed_without_a_curve_is_one_that_the_mean_lacks(tmp_path: Path) -> None:
+    """The mean of the two that have it was said to be of all."""
+    runs = [make_run(tmp_path / f"{seed}", seed=seed) for seed in range(3)]
+    for run in runs[:2]:
+        record(run, ({"more": 1.0}, 100), ({"more": 2.0}, 200))
+    record(runs[2], ({"rare": 1.0}, 100), ({"rare": 2.0}, 200))
+    charts, _ = charts_of(*runs)
+    found = charts["more"]["lines"][-1]["aggregate"]["env"]
+    assert set(found["live"]) == set(found["counted"]) == {2}
+    assert found["seeds"] == 3
+    assert len(charts["rare"]["lines"]) == 1  # one of three has no mean
+
+
+def test_all_numbers_of_an_evaluation_stand_at_the_version_that_was_played(tmp_path: Path) -> None:
+    """The fresh episodes stood at the optimization step that had been reached meanwhile."""
+    run = make_run(tmp_path / "run", points=1)
+    versions = [40.0, 70.0, 90.0]
+    evaluations = [
+        {"eval/mean_reward": 1.0, "Episode return": 1.0, "eval/version": version}
+        | ({"eval/fresh_mean_reward": 9.0} if k == 1 else {})
+        for k, version in enumerate(versions)
+    ]
+    record(run, *((values, 500) for values in evaluations), ({"train/loss": 1.0}, 5_000))
+    found = read_record(run)
+    assert found.positions("eval/fresh_mean_reward")["opt"].tolist() == [70.0]
+    assert found.positions("Episode return")["opt"].tolist() == versions

@@ -1,22 +1,24 @@
 """Several runs on one page: seeds taken together, configurations beside one another."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from known_runs import crashed_seeds
+from known_runs import crashed_seeds, known_run
 from run_folders import make_run, write_summary
 
 from vedette.cli.app import main
 from vedette.live import print_table
 from vedette.reports import (
     OUTCOME_HEADS,
+    outcome_note,
     outcome_rows,
     report_statistics,
     write_comparison,
     write_report,
 )
-from vedette.reports.configurations import group_runs
+from vedette.reports.configurations import Configuration, describe_middle, group_runs
 from vedette.reports.record import BASELINE_COLUMNS, read_record
 from vedette_services.errors import SettingError
 from vedette_services.run.overview import read_overview
@@ -288,3 +290,75 @@ def test_a_baseline_alone_is_named_and_has_no_target_to_reach(tmp_path: Path) ->
     assert '<p class="soft">other</p>' in text
     assert "Configuration of the first run" not in text
     assert outcome_rows(found)[0][5:7] == ["–", "–"]
+
+
+def test_a_solved_run_is_compared_by_its_confirmed_evaluation(tmp_path: Path) -> None:
+    run = known_run(
+        tmp_path / "run",
+        evaluations=[(1_000, 100.0), (2_000, 490.0), (3_000, 80.0)],
+        exit_reason="target_return",
+        confirmed=(2_000, 480.0),
+    )
+    (found,) = report_statistics([run])
+    assert found["eval_last"]["iqm"] == 480.0
+    assert found["eval_area"]["iqm"] == pytest.approx((100.0 + 480.0) / 2)
+    overview = read_overview(run)
+    assert (overview.state, overview.last_return) == ("solved", 480.0)
+
+
+def test_a_confirmed_run_that_a_limit_ended_is_solved_and_says_so(tmp_path: Path) -> None:
+    """It was "done" beside the words "confirmed on 100 fresh episodes"."""
+    evaluations = [(1_000, 100.0), (2_000, 490.0)]
+    run = known_run(tmp_path / "run", evaluations=evaluations, confirmed=(2_000, 480.0))
+    record = read_record(run)
+    assert record.exit_reason == "max_env_steps"
+    assert (record.state, record.solved, read_overview(run).state) == ("solved", True, "solved")
+    assert record.notes[0] == (
+        "It is solved: the target return is reached, confirmed on 100 fresh episodes; it ended as "
+        "stop.max_env_steps is reached."
+    )
+    higher = replace(record.summary, stop=replace(record.summary.stop, target_return=485.0))
+    assert not replace(record, summary=higher).solved
+
+
+def test_runs_of_one_seed_are_counted_as_runs_in_every_column(tmp_path: Path) -> None:
+    """It said "solved 1 of 1" beside "1 done, 1 solved"."""
+    evaluations = [(1_000, 100.0), (2_000, 490.0)]
+    known_run(tmp_path / "a", evaluations=evaluations, exit_reason="target_return")
+    known_run(tmp_path / "b", evaluations=[(1_000, 100.0), (2_000, 100.0)])
+    found = group_runs([read_record(tmp_path / name) for name in ("a", "b")])
+    cells = dict(zip(OUTCOME_HEADS, outcome_rows(found)[0], strict=True))
+    counts = [cells[name] for name in ("seeds", "reached the target", "solved", "ended")]
+    assert counts == ["1 of 2 runs", "1 of 2 runs", "1 of 2 runs", "1 solved, 1 done"]
+    (statistics,) = report_statistics([tmp_path])
+    assert (statistics["solved"], statistics["solved_runs"], statistics["reached_runs"]) == (
+        1,
+        1,
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((3,), "mean of 3 seeds"),
+        ((1,), "mean of 1 seed"),
+        ((2, 3), "mean of 2 to 3 seeds"),
+        ((5, 4), "interquartile mean of the seeds"),
+        ((3, 5), "interquartile mean of the seeds (of fewer than four their mean)"),
+    ],
+)
+def test_what_is_the_mean_of_few_seeds_is_called_so(
+    tmp_path: Path, counts: tuple[int, ...], said: str
+) -> None:
+    config = read_record(make_run(tmp_path / "run"))
+    configurations = [
+        Configuration(
+            f"{count}",
+            tuple(replace(config, config={**config.config, "seed": k}) for k in range(count)),
+            {},
+        )
+        for count in counts
+    ]
+    assert describe_middle(configurations) == said
+    assert outcome_note(configurations).lower().startswith(f"{said}, in brackets")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, open_browser
-from known_runs import crashed_seeds, five_seeds
+from known_runs import crashed_seeds, five_seeds, known_run
 from run_folders import make_run, write_summary
 
 from vedette.reports import write_report
@@ -317,3 +317,72 @@ def test_the_whole_table_is_read_beside_the_names_of_its_rows(
     background = "rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)"
     assert seen.pop("page") <= width
     assert seen == {"focused": True, "last": True, "name": True, "covers": background}
+
+
+def test_a_solved_run_has_its_star_at_the_confirmed_evaluation(
+    browser: Browser, tmp_path: Path
+) -> None:
+    run = known_run(
+        tmp_path / "run",
+        evaluations=[(1_000, 100.0), (2_000, 490.0), (3_000, 80.0)],
+        exit_reason="target_return",
+        confirmed=(2_000, 480.0),
+    )
+    browser.open(write_report([run]))
+    find = _HERO + "const {x, y, marker} = hero.data.find(each => each.name === 'ends');"
+    assert browser.run(find + "return [x, y, marker.symbol]") == [[2_000], [480], ["star"]]
+    choose(browser, "#x", "value = 'opt'")
+    assert browser.run(find + "return x") == [1_000]
+
+
+def test_a_mean_is_broken_and_dashed_where_a_run_of_a_seed_ended(
+    browser: Browser, tmp_path: Path
+) -> None:
+    for name, end, value in (("a", 2_000, 500.0), ("b", 4_000, 100.0), ("c", 4_000, 100.0)):
+        known_run(tmp_path / name, evaluations=[(1_000, value), (end, value)])
+    browser.open(write_report([tmp_path]))
+    drawn = browser.run(
+        _HERO + "return hero.data.filter(({line}) => line?.width > 2)"
+        ".map(({x, y, line}) => [x[0], x.at(-1), y[0], y.at(-1), line.dash])"
+    )
+    (first, second) = drawn
+    assert first[:2] == [1_000, 2_000]
+    assert first[2:] == [
+        pytest.approx(700 / 3, abs=0.01),
+        pytest.approx(700 / 3, abs=0.01),
+        "solid",
+    ]
+    assert second[0] > 2_000
+    assert second[1:] == [4_000, 100, 100, "dash"]
+    place = "((3000 - range[0]) / (range[1] - range[0]))"
+    share = browser.run(_HERO + f"const range = hero.layout.xaxis.range; return {place}")
+    assert "2 of 3 runs" in point_at(browser, share)
+
+
+def test_one_evaluation_has_room_around_it_and_the_target_in_sight(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Its axis went from 2,159 by 2,159.5 to 2,160."""
+    run = known_run(tmp_path / "run", evaluations=[(2_000, 400.0)])
+    browser.open(write_report([run]))
+    (left, right), (low, high) = browser.run(
+        _HERO + "return [hero.layout.xaxis.range, hero.layout.yaxis.range]"
+    )
+    assert left <= 1_800 < 2_200 <= right
+    assert low <= 360 < 475 <= high
+
+
+def test_a_mean_of_fewer_seeds_over_a_few_steps_is_no_dot_behind_the_line(
+    browser: Browser, tmp_path: Path
+) -> None:
+    for seed, end in enumerate((4_000, 4_020, 4_060)):
+        known_run(
+            tmp_path / f"{seed}",
+            seed=seed,
+            evaluations=[(1_000, 100.0 * seed), (end, 100.0 * seed)],
+        )
+    browser.open(write_report([tmp_path]))
+    ends = browser.run(
+        _HERO + "return hero.data.filter(({line}) => line?.width > 2).map(({x}) => x.at(-1))"
+    )
+    assert ends == [4_000]

@@ -270,3 +270,17 @@ def test_what_cannot_be_reported_is_one_line(
     errors = capsys.readouterr().err
     assert said in errors
     assert errors.count("\n") == 1
+
+
+def test_the_tabs_of_runs_have_the_names_of_their_folders(tmp_path: Path) -> None:
+    """All tabs of one agent and environment had the same title."""
+    runs = [make_run(tmp_path / folder / "seed-0") for folder in ("one", "two")]
+
+    def tab(*runs: Path) -> str:
+        page = write_report(runs, tmp_path / "page.html").read_text("utf-8")
+        return page.partition("<title>")[2].partition("</title>")[0]
+
+    assert tab(runs[0]) == "seed-0 in one: dqn on CartPole-v1"
+    assert tab(*runs) == "seed-0 in one, seed-0 in two: 2 runs of 1 configuration"
+    make_run(tmp_path / "one" / "seed-1", seed=1)
+    assert tab(tmp_path / "one") == "one: 2 runs of 1 configuration"
