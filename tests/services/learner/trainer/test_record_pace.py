@@ -163,7 +163,7 @@ def test_a_month_is_small_on_the_disk_and_quick_to_look_at(
     run = RunDirectory(tmp_path / "run")
     run.make()
     run.ensure_id()
-    run.config.write_text("seed = 0\n")  # by which it is known as a run
+    run.config_file.write_text("seed = 0\n")  # by which it is known as a run
     clock = {"now": 0.0}
     recorders = make_recorders(("tensorboard", "csv", "jsonl"), run.root)
     for recorder in recorders:
