@@ -175,7 +175,7 @@ MUTATIONS = {
     ),
     # Files
     "a replay's description is not durable": Mutation(
-        _MANIFEST, "json.dumps(content, indent=1), durable=True)", "json.dumps(content, indent=1))"
+        _MANIFEST, "MANIFEST, text, durable=True)", "MANIFEST, text)"
     ),
     "the names of a replay's files are not durable": Mutation(
         _RING,
