@@ -365,11 +365,5 @@ def check_space(
 
 def _maps_space(run: RunDirectory) -> OtherSpace:
     """Return the space for the maps of the learner, except models, whose size is not known yet."""
-    maps = (
-        run.learning_map,
-        run.ingest_map,
-        run.evaluation_map,
-        run.ended_evaluations_map,
-        run.reported_map,
-    )
-    return OtherSpace(run.live, max(0, status_records_bytes() - used_disk_bytes(maps)))
+    used = used_disk_bytes(run.record_maps)
+    return OtherSpace(run.live, max(0, status_records_bytes() - used))

@@ -46,6 +46,7 @@ from vedette_services.run.claim import (
 )
 from vedette_services.run.hold import ClaimKeeper, RunHold
 from vedette_services.run.limiter_record import LimiterRecord
+from vedette_services.status.records import PROCESSES
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
     from vedette_rl.envs.spaces import Spaces
@@ -222,6 +223,20 @@ class RunDirectory:
     def model_maps(self) -> tuple[Path, Path]:
         """Both maps of models: of a run that goes on, the gateway serves the last one at once."""
         return self.model_map, self._short_model_map
+
+    @property
+    def record_maps(self) -> tuple[Path, ...]:
+        """The maps of the learner's records, but that of a snapshot's process, which few runs
+        have."""
+        return (
+            self.learning_map,
+            self.ingest_map,
+            self.progress_map,
+            self.evaluation_map,
+            self.ended_evaluations_map,
+            self.reported_map,
+            *map(self.heartbeat_map, PROCESSES),
+        )
 
     @property
     def is_ours(self) -> bool:

@@ -295,8 +295,9 @@ _STATUS_RECORD_BYTES = {
 
 
 def status_records_bytes() -> int:
-    """Return the size of all record maps on disk."""
-    maps = dict.fromkeys(_STATUS_RECORD_BYTES, 1) | {Heartbeat: len(PROCESSES)}
+    """Return the size of all record maps on disk, but that of a snapshot's process."""
+    maps = dict.fromkeys(_STATUS_RECORD_BYTES, 1)
+    maps |= {Heartbeat: len(PROCESSES), SnapshotProgress: 0}
     return sum(
         count * latest_value_file_bytes(_STATUS_RECORD_BYTES[kind], SLOTS)
         for kind, count in maps.items()
