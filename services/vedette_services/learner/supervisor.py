@@ -729,8 +729,8 @@ def run_learner(
                 run.empty_live(*run.model_maps)
             raise
     is_over = read_summary(run.root).exit_reason != "interrupted"
-    # A stopped run keeps the room of its records, so that it starts again on a full disk.
-    run.empty_live(*(() if is_over else (*run.model_maps, *run.record_maps)))
+    # A stopped run keeps the room of what a start writes, and so starts again on a full disk.
+    run.empty_live(*(() if is_over else (*run.model_maps, *run.record_maps, run.spec_file)))
     return status
 
 
