@@ -64,6 +64,7 @@ class MemoryRun:
         return int(status(self.address).get("opt_steps", 0))
 
 
+@pytest.mark.slow  # beside other tests it learned in more than 240 s
 @pytest.mark.timeout(300)
 def test_an_agent_learns_to_remember_though_its_learner_is_killed(daemons: Daemons) -> None:
     run = MemoryRun(daemons)
