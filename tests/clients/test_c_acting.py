@@ -31,6 +31,7 @@ from golden_acting import GOLDEN, VECTORS
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.messages import Run
 from vedette_protocol.model import pack_model
+from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.spaces import Spaces
 from vedette_services.config import presets
@@ -71,12 +72,18 @@ def spaces_of(env: str) -> Spaces:
     return Spaces(obs, gym.spaces.Discrete(actions) if env in NUMBERS else bound)
 
 
+def is_described(agent: str, spaces: Spaces, settings: dict[str, Any]) -> bool:
+    """Whether a client in another language is told how an agent acts."""
+    kind = agent_kind(agent)
+    config = kind.config.model_validate({"name": agent, **settings})
+    return kind.describe is not None and kind.describe(config, spaces) is not None
+
+
 for preset in PRESETS:
     agent_name, _, env_name = preset.stem.partition("-")
-    if agent_name == "appo":  # whose actors note log-probabilities: it is described to nobody
-        continue
     agent_settings = tomllib.loads(preset.read_text("utf-8"))["agent"]
-    CASES[preset.stem] = (agent_name, spaces_of(env_name), agent_settings)
+    if is_described(agent_name, spaces_of(env_name), agent_settings):
+        CASES[preset.stem] = (agent_name, spaces_of(env_name), agent_settings)
 
 ROWS = 20
 
