@@ -150,7 +150,7 @@ def test_nothing_waits_where_batches_may_be_dropped_and_the_oldest_are_dropped_a
 ) -> None:
     learner = FakeLearner(address, counting_run(n_buffer=10, window_batches=5), credit=0)
     sim = Counter(1)
-    longest_s = 0.0
+    steps_s: list[float] = []
     with (
         serving(learner),
         Actor(str(address), envs=1, on_full="drop_oldest", **SPACES) as actor,
@@ -163,13 +163,14 @@ def test_nothing_waits_where_batches_may_be_dropped_and_the_oldest_are_dropped_a
         while actor.stats().get("dropped", 0) < 300 or not is_whole():
             began = time.monotonic()
             play(actor, sim, lambda: True) or actor.observe(*sim.step(actor.act()))
-            longest_s = max(longest_s, time.monotonic() - began)
+            steps_s.append(time.monotonic() - began)
         # once all are in the window, as beside batches that were all sent the new one is dropped
         wait_for(lambda: actor.stats()["produced"] == sim.t[0])
         learner.credit = 64
         assert actor.close()
         wait_for(lambda: learner.report().state == "gone")
-    assert longest_s < 0.5  # of a busy machine
+    # Every tenth step hands over a batch. A busy machine delays a few steps, whatever they do.
+    assert np.quantile(steps_s, 0.95) < 0.25
     report = learner.report()
     assert report.produced == sim.t[0] == report.dropped + learner.rows()
     assert learner.column("obs")[-1, 1] == sim.t[0] - 1  # the newest ones are kept
