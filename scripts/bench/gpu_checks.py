@@ -18,9 +18,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent
+from vedette_rl.agents.captured_step import Due, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
+from vedette_rl.device.cuda_graphs import CudaCapture
 from vedette_rl.device.host_copy import snapshot
 from vedette_rl.device.loader import CpuLoader, PinnedLoader, RingLoader, SideStream
 from vedette_rl.device.ring import DeviceRing
@@ -126,7 +127,7 @@ def check_agent(
         "model_apart": models.value,
         "tolerance_early": loose * EARLY_TOLERANCE,
         "tolerance": loose * TOLERANCE,
-        "kinds_captured": len(held._replays) if held is not None else 0,
+        "kinds_captured": held.kinds_captured if held is not None else 0,
         "reason": reason or ("" if on_gpu else "no GPU"),
     }
 
