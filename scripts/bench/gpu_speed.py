@@ -32,7 +32,7 @@ from bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, State
 from vedette_rl.device.host_copy import mark_work
-from vedette_rl.device.loader import make_loader
+from vedette_rl.device.loader import RingLoader, make_loader
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.uniform import UniformReplay
@@ -160,6 +160,7 @@ class Side:
             "loader": type(self.loader).__name__,
             "kinds_captured": held.kinds_captured if held else 0,
             "not_captured_because": held.reason if held else "",
+            "gather_captured": isinstance(self.loader, RingLoader) and self.loader.is_captured,
             "waits_in_100_steps": self._waits(100),
             **self._traffic(),
         }

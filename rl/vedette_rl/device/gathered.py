@@ -43,6 +43,11 @@ class _Gather:
         self._as_it_is = partial(_run, operations)
         self._captured = CapturedWork(self._as_it_is, capture) if capture is not None else None
 
+    @property
+    def is_captured(self) -> bool:
+        """True once they are replayed."""
+        return self._captured is not None and self._captured.is_captured
+
     def __call__(self) -> None:
         """Do them."""
         if self._captured is None:
@@ -102,6 +107,11 @@ class GatheredRows:
                 stacked = whole.view(*shaped.shape, *whole.shape[1:])
                 self.batch[name + key.removeprefix(FRAMES)] = stacked
         self._gather = _Gather(picks, capture)
+
+    @property
+    def is_captured(self) -> bool:
+        """True once a graph gathers it."""
+        return self._gather.is_captured
 
     def fill(self, places: NDArray[np.int64]) -> None:
         """Bring the rows at these places to the batch."""
@@ -197,6 +207,11 @@ class GatheredWindows:
             whole = _typed(_pick(self._frame_picks, of_part, at), frames)
             whole = whole.view(*form, *column.shape[1:], *frames.shape[1:])
             self.batch[name + key.removeprefix(FRAMES)] = whole
+
+    @property
+    def is_captured(self) -> bool:
+        """True once a graph gathers it."""
+        return self._gather.is_captured
 
     def fits(self, windows: Windows) -> bool:
         """True if windows are of the size that it was made for."""

@@ -198,6 +198,11 @@ class RingLoader:
             assert isinstance(replay, DrawnRows)
             replay.use_rows(ring)
 
+    @property
+    def is_captured(self) -> bool:
+        """True once batches are gathered by graphs."""
+        return self._ring.is_captured
+
     def follow_each_look(self) -> None:
         """Have the copy follow at each look, however soon it is."""
         copy = self._ring

@@ -182,6 +182,12 @@ class DeviceRing(Rows):
         spans = self.columns[FRAME_SPANS]
         return int(spans[(inserted - 1) % len(spans), 1])
 
+    @property
+    def is_captured(self) -> bool:
+        """True once batches are gathered by graphs."""
+        gathered = self._gathered or self._windows
+        return gathered is not None and gathered.is_captured
+
     def gather_batch(self, numbers: NDArray[np.int64]) -> StaticBatch:
         """The rows of these numbers, drawn of `live`; overwritten by the next call of this size."""
         if self._gathered is None or len(self._gathered.places) != len(numbers):
@@ -255,6 +261,12 @@ class DeviceRings:
         """Give the device the rows inserted since the last call; see `DeviceRing.follow`."""
         for ring in self.rings:
             ring.follow()
+
+    @property
+    def is_captured(self) -> bool:
+        """True once batches are gathered by graphs."""
+        gathered = self._gathered or self._windows
+        return gathered is not None and gathered.is_captured
 
     def gather_batch(self, indices: NDArray[np.int64]) -> StaticBatch:
         """The rows of these indices of a `MixedReplay`, with their sources; overwritten by the next
