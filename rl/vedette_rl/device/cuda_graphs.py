@@ -8,9 +8,15 @@ from then on replayed.
 
 ::
 
-    work = CapturedWork(gather, CudaCapture(device))
+    total = torch.zeros((), device=device)
+    value = torch.empty((), device=device)
+
+    def add() -> None:
+        total.add_(value)
+
+    work = CapturedWork(add, CudaCapture(device))
     while training:
-        places.copy_(next_places)  # that it reads
+        value.copy_(batch["reward"].sum())
         work()
 """
 
