@@ -5,6 +5,7 @@
 * ``bfloat16``: the same of SAC whose networks compute in bfloat16.
 * ``copies``: batches by a copy of the replay and by pinned memory, and models that are copied while
   steps go on, beside the host's, bit by bit.
+* ``gather``: batches of rows and of sequences that graphs gather, beside the host's, bit by bit.
 * ``failure``: a step that waits while it is captured leaves the device as it was.
 """
 
@@ -18,17 +19,21 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent
+from vedette_rl.agents.captured_step import Due, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
+from vedette_rl.core.columns import ACTOR, BEGINS, ENV, MANAGER, SEQUENCE_KEYS, TIME
+from vedette_rl.device.cuda_graphs import CudaCapture
 from vedette_rl.device.host_copy import snapshot
 from vedette_rl.device.loader import CpuLoader, PinnedLoader, RingLoader, SideStream
 from vedette_rl.device.ring import DeviceRing
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.networks.torch_network import compute_in_bfloat16
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.drawn_sequences import UniformSequences
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.rows import MemoryRing
+from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.storage.buffer_pool import BufferPool
 
 STEPS, QUICK_STEPS = 200, 12
@@ -126,7 +131,7 @@ def check_agent(
         "model_apart": models.value,
         "tolerance_early": loose * EARLY_TOLERANCE,
         "tolerance": loose * TOLERANCE,
-        "kinds_captured": len(held._replays) if held is not None else 0,
+        "kinds_captured": held.kinds_captured if held is not None else 0,
         "reason": reason or ("" if on_gpu else "no GPU"),
     }
 
@@ -196,6 +201,66 @@ def check_copies(device: torch.device, *, quick: bool) -> dict[str, Any]:
     return {"done": True, "ok": wrong == 0, "wrong": wrong, "reason": "" if on_gpu else "no GPU"}
 
 
+def check_gather(device: torch.device, *, quick: bool) -> dict[str, Any]:
+    """Compare batches that graphs gather with the host's: rows, and sequences. Rows come in before
+    each, and the ring wraps around."""
+    spaces = SPACES["sac"]
+    steps = transition_dtype(spaces, SEQUENCE_KEYS)
+    dtype = np.dtype([*steps.descr, (MANAGER, "<i4"), (ACTOR, "<i4")])
+    ring = MemoryRing(dtype, 4096, guard=1024)
+    rng = np.random.default_rng(0)
+
+    def insert(rows: int) -> None:
+        columns = empty_columns(dtype, rows)
+        columns.update(_random_columns(spaces, rng, rows))
+        number = np.arange(ring.inserted, ring.inserted + rows)
+        columns[MANAGER][:] = columns[ACTOR][:] = 0
+        columns[ENV][:] = number % 2
+        columns[TIME][:] = number // 2
+        columns[BEGINS][:] = number // 2 % 16 == 0
+        columns["terminated"][:] = number // 2 % 16 == 15
+        ring.append(columns, rows)
+        ring.commit()
+
+    def replays(name: str) -> UniformReplay:
+        drawn = np.random.default_rng(5)
+        if name == "rows":
+            return UniformReplay(ring, drawn)
+        return UniformSequences(ring, drawn, ReplayConfig(sequence=8, burn_in=4))
+
+    insert(1024)
+    on_gpu = device.type == "cuda"
+    loaders = {}
+    for name in ("rows", "sequences"):
+        capture = CudaCapture(device) if on_gpu else None
+        copy = DeviceRing(ring, device, clock=itertools.count().__next__, capture=capture)
+        by_graph = RingLoader(replays(name), copy, _ROWS)
+        loaders[name] = CpuLoader(replays(name), _ROWS, torch.device("cpu")), by_graph
+    load = torch.ones(1024, 1024, device=device)
+    kept: list[tuple[str, dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
+    for _ in range(QUICK_STEPS if quick else STEPS):
+        load = load @ load / 1024.0  # so that the host is ahead
+        insert(300)
+        for name, (reference, by_graph) in loaders.items():
+            expected, found = (
+                {key: tensor.clone() for key, tensor in loader.load().batch.items()}
+                for loader in (reference, by_graph)
+            )
+            kept.append((name, expected, found))
+    wrong = dict.fromkeys(loaders, 0)
+    for name, expected, found in kept:
+        wrong[name] += expected.keys() != found.keys()
+        wrong[name] += sum(not torch.equal(found[key].cpu(), expected[key]) for key in expected)
+    captured = {name: by_graph.is_captured for name, (_, by_graph) in loaders.items()}
+    return {
+        "done": True,
+        "ok": not any(wrong.values()) and (all(captured.values()) or not on_gpu),
+        "wrong": wrong,
+        "captured": captured,
+        "reason": "" if on_gpu else "no GPU",
+    }
+
+
 def check_failure(device: torch.device, *, quick: bool) -> dict[str, Any]:
     """Let a capture fail: the stream, the allocator and the generators are as before, and another
     agent's steps are captured."""
@@ -253,6 +318,7 @@ def _agent(name: str, precision: str = "float32") -> Callable[..., dict[str, Any
 CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
     **{name: _agent(name) for name in ("sac", "dqn", "iqn", "td3")},
     "copies": check_copies,
+    "gather": check_gather,
     "bfloat16": _agent("sac", "bfloat16"),
     "failure": check_failure,
 }

@@ -32,11 +32,15 @@ from bench.measuring import ratio_of_rounds, summarize_rounds
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, State
 from vedette_rl.device.host_copy import mark_work
-from vedette_rl.device.loader import make_loader
+from vedette_rl.device.loader import RingLoader, make_loader
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.uniform import UniformReplay
-from vedette_services.learner.trainer.learner import configured_arithmetic, prepare_steps
+from vedette_services.learner.trainer.learner import (
+    configured_arithmetic,
+    gather_capture,
+    prepare_steps,
+)
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.run.replay_layout import make_run_limiter
 from vedette_services.status.records import TrainerStatus
@@ -118,7 +122,10 @@ class Side:
             else UniformReplay(ring, rng)
         )
         size = config.agent.batch_size
-        self.loader: Any = make_loader(self.replay, size, device, copy_replay=copied)
+        capture = gather_capture(device, learner)
+        self.loader: Any = make_loader(
+            self.replay, size, device, copy_replay=copied, capture=capture
+        )
 
     def train(self) -> tuple[TrainerStatus, float]:
         """The trainer's loop for a window; its last status, and optimization steps a second."""
@@ -151,8 +158,9 @@ class Side:
         held = self.agent._captured
         return {
             "loader": type(self.loader).__name__,
-            "kinds_captured": len(held._replays) if held else 0,
+            "kinds_captured": held.kinds_captured if held else 0,
             "not_captured_because": held.reason if held else "",
+            "gather_captured": isinstance(self.loader, RingLoader) and self.loader.is_captured,
             "waits_in_100_steps": self._waits(100),
             **self._traffic(),
         }

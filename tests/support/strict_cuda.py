@@ -24,7 +24,7 @@ import inspect
 import threading
 import warnings
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -108,13 +108,15 @@ class StrictCuda(TorchDispatchMode):
     Args:
         monkeypatch: takes it away again.
         registers: graphs are told of generators, as in torch 2.6 to 2.10.
-        in_flight: replays that the host may not have waited for, at most.
+        in_flight: steps that the host may not have waited for, at most: a step is a replay from
+            each pool of graphs.
         free_bytes: free memory of the GPU.
         graphs_on: the number of the device that graphs are captured on.
 
     Attributes:
         fails: the reason why the next captures fail at their end; "" if they do not.
         captured, replayed: the number of graphs, and of their replays.
+        held: the graphs that somebody has.
         pinned_copies: copies from the host's pinned memory.
         empties: times that the allocator was told to give back what it keeps.
     """
@@ -139,7 +141,8 @@ class StrictCuda(TorchDispatchMode):
         self.host: Clock = {}
         self.default_generator = Generator()
         self._in_flight = in_flight
-        self._flying: deque[tuple[int, int]] = deque()
+        self.held: weakref.WeakSet[NewGraph] = weakref.WeakSet()
+        self._flying: defaultdict[object, deque[tuple[int, int]]] = defaultdict(deque)
         self._streams = 0
         self._thread = threading.get_ident()
         self._lock = threading.Lock()  # others wait for copies
@@ -254,6 +257,11 @@ class StrictCuda(TorchDispatchMode):
                     f"{what} on stream {other}; stream {stream.number} has not waited"
                 )
 
+    @property
+    def is_capturing(self) -> bool:
+        """True while work is recorded."""
+        return self._capturing is not None
+
     # What the host does
 
     def wait(self, what: str) -> None:
@@ -295,13 +303,19 @@ class StrictCuda(TorchDispatchMode):
         if graph.recording is None:
             raise CudaRuleError("a graph is replayed that was not captured")
         self.replayed += 1
-        while self._flying and self.host.get(self._flying[0][0], 0) >= self._flying[0][1]:
-            self._flying.popleft()
-        if self._in_flight is not None and len(self._flying) >= self._in_flight:
-            raise CudaRuleError(f"more than {self._in_flight} steps in flight")
         for call in graph.recording.calls:
             call()
-        self._flying.append((self.stream.number, self.stream.at))
+        self._flying[graph.pool].append((self.stream.number, self.stream.at))
+        if self._in_flight is not None and self._steps_in_flight() > self._in_flight:
+            raise CudaRuleError(f"more than {self._in_flight} steps in flight")
+
+    def _steps_in_flight(self) -> int:
+        """Replays of the pool that has fewest, of which the host does not know that they are done:
+        where a batch is gathered by a graph, too, that of the next step may be."""
+        for flying in self._flying.values():
+            while flying and self.host.get(flying[0][0], 0) >= flying[0][1]:
+                flying.popleft()
+        return min(len(self._flying[graph.pool]) for graph in self.held)
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
@@ -355,9 +369,11 @@ class StrictCuda(TorchDispatchMode):
             self._capturing = None
             with self.resting():
                 recording.put_back()
-            drawn = {g for g, state in generators.items() if not torch.equal(g.get_state(), state)}
-            for generator, state in generators.items():
-                generator.set_state(state)
+                drawn = {
+                    g for g, state in generators.items() if not torch.equal(g.get_state(), state)
+                }
+                for generator, state in generators.items():
+                    generator.set_state(state)
             if graph.invalid:
                 # As torch's own: the stream stays current, the allocator records on.
                 why = self.fails or "operation failed due to a previous error during capture"
@@ -369,6 +385,8 @@ class StrictCuda(TorchDispatchMode):
         if self.registers and drawn - known - {torch.default_generator}:
             raise CudaRuleError("a captured step draws from a generator that is not registered")
         graph.recording = recording
+        graph.pool = pool
+        self.held.add(graph)
         self.captured += 1
 
     def end_pool(self, device: int, pool: object) -> None:
@@ -553,6 +571,7 @@ class NewGraph:
         self.registered: list[Generator] = []
         self.recording: Recording | None = None
         self.stream: Stream | None = None
+        self.pool: object = None
         self.invalid = ""
 
     def replay(self) -> None:

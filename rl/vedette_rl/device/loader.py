@@ -20,9 +20,11 @@ from vedette_rl.core import ReplayBuffer, Sample
 from vedette_rl.core.columns import LEARNED, VERSION, Columns
 from vedette_rl.core.learning import BlockBatch
 from vedette_rl.device import host_copy
+from vedette_rl.device.cuda_graphs import Capture
 from vedette_rl.device.host_copy import Event, Reached, mark_work
 from vedette_rl.device.ranks import broadcast, ranks
-from vedette_rl.device.ring import DeviceRing, DeviceRings, are_alike, ring_bytes, stage
+from vedette_rl.device.ring import DeviceRing, DeviceRings, are_alike, ring_bytes
+from vedette_rl.device.room import stage
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.drawn_sequences import DrawnSequences
 from vedette_rl.replay.mixed import MixedReplay
@@ -88,7 +90,12 @@ class LoaderAhead(DeviceLoader, Protocol):
 
 
 def make_loader(
-    replay: ReplayBuffer, batch_size: int, device: torch.device, *, copy_replay: bool = True
+    replay: ReplayBuffer,
+    batch_size: int,
+    device: torch.device,
+    *,
+    copy_replay: bool = True,
+    capture: Capture | None = None,
 ) -> DeviceLoader:
     """The loader that suits the device.
 
@@ -97,27 +104,31 @@ def make_loader(
         batch_size: rows of a batch.
         device: the device of the batches.
         copy_replay: copy it to a GPU that has room for it.
+        capture: records how batches are gathered in the copy; None: each operation is started by
+            itself.
     """
     if isinstance(replay, QueueReplay):
         return BlockLoader(replay, batch_size, device)
     if ranks().count > 1:
-        return RankLoader(replay, batch_size, device, copy_replay=copy_replay)
+        return RankLoader(replay, batch_size, device, copy_replay=copy_replay, capture=capture)
     if not host_copy.is_asynchronous(device):
         return CpuLoader(replay, batch_size, device)
-    if copy_replay and (ring := _copied(replay, device)) is not None:
+    if copy_replay and (ring := _copied(replay, device, capture)) is not None:
         return RingLoader(replay, ring, batch_size)
     return PinnedLoader(replay, batch_size, SideStream(device))
 
 
-def _copied(replay: ReplayBuffer, device: torch.device) -> DeviceRing | DeviceRings | None:
+def _copied(
+    replay: ReplayBuffer, device: torch.device, capture: Capture | None
+) -> DeviceRing | DeviceRings | None:
     """A copy of a replay on a GPU; None where there can be none, with the reason logged."""
     if isinstance(replay, MixedReplay):
         if are_alike(replay.rows):
-            return copy_rings(replay.rows, device, _free_bytes(device))
+            return copy_rings(replay.rows, device, _free_bytes(device), capture)
         log.info("sources with other columns than each other's are not copied to %s", device)
     elif type(replay) in (UniformReplay, PrioritizedReplay) or isinstance(replay, DrawnSequences):
         assert isinstance(replay, DrawnRows)
-        return copy_ring(replay.rows, device, _free_bytes(device))
+        return copy_ring(replay.rows, device, _free_bytes(device), capture)
     else:
         log.info("a replay of your own is not copied to %s", device)
     return None
@@ -128,15 +139,20 @@ def _free_bytes(device: torch.device) -> int:
     return int(free * COPY_SHARE)
 
 
-def copy_ring(rows: Rows, device: torch.device, free_bytes: int) -> DeviceRing | None:
+def copy_ring(
+    rows: Rows, device: torch.device, free_bytes: int, capture: Capture | None = None
+) -> DeviceRing | None:
     """A copy of a ring on a device; None where it has no room for it, which is said."""
-    return _copy(lambda: DeviceRing(rows, device), device, ring_bytes(rows), free_bytes)
+    need = ring_bytes(rows)
+    return _copy(lambda: DeviceRing(rows, device, capture=capture), device, need, free_bytes)
 
 
-def copy_rings(rows: Sequence[Rows], device: torch.device, free_bytes: int) -> DeviceRings | None:
+def copy_rings(
+    rows: Sequence[Rows], device: torch.device, free_bytes: int, capture: Capture | None = None
+) -> DeviceRings | None:
     """Copies of the rings of all sources; None where a device has no room, which is said."""
     need = sum(map(ring_bytes, rows))
-    return _copy(lambda: DeviceRings(rows, device), device, need, free_bytes)
+    return _copy(lambda: DeviceRings(rows, device, capture=capture), device, need, free_bytes)
 
 
 def _copy(make: Callable[[], C], device: torch.device, need: int, free_bytes: int) -> C | None:
@@ -181,6 +197,11 @@ class RingLoader:
         else:
             assert isinstance(replay, DrawnRows)
             replay.use_rows(ring)
+
+    @property
+    def is_captured(self) -> bool:
+        """True once batches are gathered by graphs."""
+        return self._ring.is_captured
 
     def follow_each_look(self) -> None:
         """Have the copy follow at each look, however soon it is."""
@@ -316,10 +337,17 @@ class RankLoader:
         batch_size: rows of the whole batch.
         device: the device of this rank.
         copy_replay: copy it to a GPU that has room for it.
+        capture: as `make_loader` has it.
     """
 
     def __init__(
-        self, replay: ReplayBuffer, batch_size: int, device: torch.device, *, copy_replay: bool
+        self,
+        replay: ReplayBuffer,
+        batch_size: int,
+        device: torch.device,
+        *,
+        copy_replay: bool,
+        capture: Capture | None = None,
     ) -> None:
         assert isinstance(replay, DrawnRows), "other replays are refused with several ranks"
         self._replay = replay
@@ -328,7 +356,7 @@ class RankLoader:
         self._order = np.zeros(1 + batch_size, _ORDER)
         self._ring = None
         if host_copy.is_asynchronous(device) and copy_replay:
-            self._ring = copy_ring(replay.rows, device, _free_bytes(device))
+            self._ring = copy_ring(replay.rows, device, _free_bytes(device), capture)
         if self._ring is not None and not ranks().number:
             replay.use_rows(self._ring)
 

@@ -22,22 +22,23 @@ until then have it.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import BURNED, LEARNED, LENGTH, SOURCE, VERSION, Columns
+from vedette_rl.core.columns import SOURCE, VERSION, Columns
 from vedette_rl.core.learning import StaticBatch
-from vedette_rl.device import host_copy
+from vedette_rl.device.cuda_graphs import Capture
+from vedette_rl.device.gathered import GatheredRows, GatheredWindows
+from vedette_rl.device.room import Room, columns_of, count_frames, count_rows, stage
 from vedette_rl.errors import ReplayOverrunError
 from vedette_rl.replay.frame_ring import FrameRows
-from vedette_rl.replay.frame_stacks import FRAME_SPANS, FRAMES, STACKS, split_name
+from vedette_rl.replay.frame_stacks import FRAME_SPANS, STACKS
 from vedette_rl.replay.mixed import NUMBER_BITS
 from vedette_rl.replay.rows import Rows, ring_places
 from vedette_rl.replay.sequences import Windows
@@ -50,33 +51,6 @@ _CHUNK_BYTES = 32 << 20
 
 _FOLLOWS_MAX = 8  # copies in succession that the writer may outrun
 
-_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-"""Types in which rows lie on a device, by bytes: the widest that fits is gathered fastest."""
-
-
-class _Room(NamedTuple):
-    """Memory on a device for rows, each as a row of words, and for the frames that they share."""
-
-    columns: dict[str, torch.Tensor]
-    frames: dict[str, torch.Tensor]
-
-    @classmethod
-    def of(cls, rings: Sequence[Rows], device: torch.device) -> _Room:
-        """Room for all rows and frames of rings, one ring behind the other."""
-        columns, frames = _columns_of(rings[0])
-        entries, frame_entries = _entries(rings), _frame_entries(rings)
-        return cls(
-            {name: _empty(column, sum(entries), device) for name, column in columns.items()},
-            {name: _empty(column, sum(frame_entries), device) for name, column in frames.items()},
-        )
-
-    def part(self, rows: slice, frames: slice) -> _Room:
-        """The room of one ring."""
-        return _Room(
-            {name: room[rows] for name, room in self.columns.items()},
-            {name: room[frames] for name, room in self.frames.items()},
-        )
-
 
 class DeviceRing(Rows):
     """`Rows` to draw from: those of a ring that a device has.
@@ -85,6 +59,7 @@ class DeviceRing(Rows):
         rows: the ring.
         device: the device that holds the copy.
         clock: seconds, monotonic.
+        capture: records how batches are gathered; None: each operation is started by itself.
         room: memory on the device, if the copy is one of several.
         first_frame: the ring's first place among the frames of all, in that memory.
 
@@ -98,17 +73,19 @@ class DeviceRing(Rows):
         device: torch.device,
         *,
         clock: Callable[[], float] = time.monotonic,
-        room: _Room | None = None,
+        capture: Capture | None = None,
+        room: Room | None = None,
         first_frame: int = 0,
     ) -> None:
         self._rows = rows
         self.device = device
         self._clock = clock
+        self._capture = capture
         self.columns = rows.columns
         self.capacity = rows.capacity
         self.floor = rows.floor
         self._frames = rows.frames if isinstance(rows, FrameRows) else {}
-        self._room = room or _Room.of([rows], device)
+        self._room = room or Room.of([rows], device)
         self._first_frame = first_frame
         self._live = (0, 0)
         self._followed = self._frames_followed = 0
@@ -116,8 +93,8 @@ class DeviceRing(Rows):
         self._next_follow = -np.inf
         self.follow_s = FOLLOW_S
         """Seconds from one copy of new rows to the next."""
-        self._gathered: _Gathered | None = None
-        self._windows: _GatheredWindows | None = None
+        self._gathered: GatheredRows | None = None
+        self._windows: GatheredWindows | None = None
 
     @property
     def original(self) -> Rows:
@@ -205,11 +182,17 @@ class DeviceRing(Rows):
         spans = self.columns[FRAME_SPANS]
         return int(spans[(inserted - 1) % len(spans), 1])
 
+    @property
+    def is_captured(self) -> bool:
+        """True once batches are gathered by graphs."""
+        gathered = self._gathered or self._windows
+        return gathered is not None and gathered.is_captured
+
     def gather_batch(self, numbers: NDArray[np.int64]) -> StaticBatch:
         """The rows of these numbers, drawn of `live`; overwritten by the next call of this size."""
         if self._gathered is None or len(self._gathered.places) != len(numbers):
-            self._gathered = _Gathered(self._room, len(numbers), self._rows)
-        (physical_rows,) = _entries([self])
+            self._gathered = GatheredRows(self._room, len(numbers), self._rows, self._capture)
+        (physical_rows,) = count_rows([self])
         self._gathered.fill(ring_places(numbers, physical_rows))
         return self._gathered.batch
 
@@ -222,8 +205,8 @@ class DeviceRing(Rows):
             first: the columns of which a sequence has the first row's value alone.
         """
         if self._windows is None or not self._windows.fits(windows):
-            self._windows = _GatheredWindows(self._room, windows, self._rows, first)
-        (physical_rows,) = _entries([self])
+            self._windows = GatheredWindows(self._room, windows, self._rows, first, self._capture)
+        (physical_rows,) = count_rows([self])
         numbers = windows.with_last()
         places = ring_places(numbers.reshape(-1), physical_rows)
         self._windows.fill(windows, places.reshape(numbers.shape))
@@ -237,6 +220,7 @@ class DeviceRings:
         rows: the rings, in the order of their sources.
         device: the device that holds the copies.
         clock: seconds, monotonic.
+        capture: records how batches are gathered; None: each operation is started by itself.
 
     Attributes:
         rings: the copy of each.
@@ -251,12 +235,14 @@ class DeviceRings:
         device: torch.device,
         *,
         clock: Callable[[], float] = time.monotonic,
+        capture: Capture | None = None,
     ) -> None:
         self.device = device
+        self._capture = capture
         self._like = rows[0]
-        self._room = _Room.of(rows, device)
-        self._sizes = np.array(_entries(rows))
-        rows_ends, frames_ends = accumulate(_entries(rows)), accumulate(_frame_entries(rows))
+        self._room = Room.of(rows, device)
+        self._sizes = np.array(count_rows(rows))
+        rows_ends, frames_ends = accumulate(count_rows(rows)), accumulate(count_frames(rows))
         self.rings = list[DeviceRing]()
         begin = 0
         first_frame = 0
@@ -267,8 +253,8 @@ class DeviceRings:
             begin = end
             first_frame = frames_end
         self._begins = np.cumsum(self._sizes) - self._sizes
-        self._gathered: _Gathered | None = None
-        self._windows: _GatheredWindows | None = None
+        self._gathered: GatheredRows | None = None
+        self._windows: GatheredWindows | None = None
         self._sources = np.empty(0, np.int64)
 
     def follow(self) -> None:
@@ -276,11 +262,17 @@ class DeviceRings:
         for ring in self.rings:
             ring.follow()
 
+    @property
+    def is_captured(self) -> bool:
+        """True once batches are gathered by graphs."""
+        gathered = self._gathered or self._windows
+        return gathered is not None and gathered.is_captured
+
     def gather_batch(self, indices: NDArray[np.int64]) -> StaticBatch:
         """The rows of these indices of a `MixedReplay`, with their sources; overwritten by the next
         call of this size."""
         if self._gathered is None or len(self._gathered.places) != len(indices):
-            self._gathered = _Gathered(self._room, len(indices), self._like)
+            self._gathered = GatheredRows(self._room, len(indices), self._like, self._capture)
             # Of the right size alone: `_sources` of another size differs, so it is filled below.
             self._gathered.batch[SOURCE] = self._gathered.places.to(torch.uint8)
         self._set_sources(self._gathered.batch, indices >> NUMBER_BITS)
@@ -296,7 +288,7 @@ class DeviceRings:
             first: the columns of which a sequence has the first row's value alone.
         """
         if self._windows is None or not self._windows.fits(windows):
-            self._windows = _GatheredWindows(self._room, windows, self._like, first)
+            self._windows = GatheredWindows(self._room, windows, self._like, first, self._capture)
             rows = len(windows.numbers)
             self._windows.batch[SOURCE] = torch.empty(rows, dtype=torch.uint8, device=self.device)
         self._set_sources(self._windows.batch, windows.numbers[:, 0] >> NUMBER_BITS)
@@ -317,166 +309,9 @@ class DeviceRings:
             self._sources = sources
 
 
-Pick = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""A copy, the places of the entries that are picked from it, and where they go."""
-
-
-class _Gathered:
-    """A batch at fixed addresses, and how it is filled.
-
-    Args:
-        room: the copies.
-        rows: the rows of the batch.
-        like: a ring of these columns.
-    """
-
-    def __init__(self, room: _Room, rows: int, like: Rows) -> None:
-        columns, frame_columns = _columns_of(like)
-        device = next(iter(room.columns.values())).device
-        self.places = torch.empty(rows, dtype=torch.int64, device=device)
-        self._picks: list[Pick] = []
-        self.batch = StaticBatch()
-        for name, copy in room.columns.items():
-            shaped = self._pick(copy, self.places, columns[name])
-            if not (room.frames and name in STACKS):
-                self.batch[name] = shaped
-                continue
-            for key, of_part in room.frames.items():
-                whole = self._pick(of_part, shaped.view(-1), frame_columns[key])
-                stacked = whole.view(*shaped.shape, *whole.shape[1:])
-                self.batch[name + key.removeprefix(FRAMES)] = stacked
-
-    def _pick(self, source: torch.Tensor, at: torch.Tensor, column: NDArray[Any]) -> torch.Tensor:
-        """Room for the entries of a copy at these places, in the form of the column."""
-        return _typed(_pick(self._picks, source, at), column)
-
-    def fill(self, places: NDArray[np.int64]) -> None:
-        """Bring the rows at these places to the batch."""
-        self.places.copy_(stage(places, self.places.device).view(-1), non_blocking=True)
-        for source, at, out in self._picks:
-            torch.index_select(source, 0, at, out=out)
-
-
-class _GatheredWindows:
-    """A batch of sequences at fixed addresses, and how it is filled.
-
-    B sequences of L rows have B (L + 1) observations: that behind each sequence's last row is put
-    among the others, of frames that rows share its places.
-
-    Args:
-        room: the copies.
-        windows: of the size of those that are gathered.
-        like: a ring of these columns.
-        first: the columns of which a sequence has the first row's value alone.
-    """
-
-    def __init__(
-        self, room: _Room, windows: Windows, like: Rows, first: Collection[str] = ()
-    ) -> None:
-        columns, frame_columns = _columns_of(like)
-        rows, steps = self._shape = windows.numbers.shape
-        device = next(iter(room.columns.values())).device
-        observations = rows * (steps + 1)
-        # What is staged: places with the last one repeated, then of each sequence its last place,
-        # where what comes behind it stands, its steps of burn-in and those to learn from.
-        self._staged = torch.empty(observations + 4 * rows, dtype=torch.int64, device=device)
-        parts = torch.split(self._staged, [observations, rows, rows, rows, rows])
-        self._with_last, lasts, self._ends, burned, length = parts
-        self._places = torch.empty(rows * steps, dtype=torch.int64, device=device)
-        self._firsts = torch.empty(rows, dtype=torch.int64, device=device)
-        self._at = torch.arange(steps, device=device)
-        learned = torch.empty((rows, steps), dtype=torch.bool, device=device)
-        self._picks: list[Pick] = []
-        self._put: list[tuple[torch.Tensor, torch.Tensor]] = []  # observations, and those behind
-        self._frame_picks: list[Pick] = []
-        self.batch = StaticBatch()
-        for name, copy in room.columns.items():
-            part, suffix = split_name(name)
-            column = columns[name]
-            if part == STACKS[0]:
-                behind = _pick(self._picks, room.columns[STACKS[1] + suffix], lasts)
-                picked = _pick(self._picks, copy, self._with_last)
-                self._put.append((picked, behind))
-                self._add_observations(name, picked, column, room, frame_columns)
-            elif name in first:
-                self._add(name, _pick(self._picks, copy, self._firsts), column, (rows,))
-            elif part != STACKS[1]:
-                self._add(name, _pick(self._picks, copy, self._places), column, self._shape)
-        self.batch |= {BURNED: burned, LENGTH: length, LEARNED: learned}
-
-    def _add(
-        self, name: str, picked: torch.Tensor, column: NDArray[Any], form: tuple[int, ...]
-    ) -> None:
-        """Add entries of a column to the batch, which are so many."""
-        self.batch[name] = _typed(picked, column).view(*form, *column.shape[1:])
-
-    def _add_observations(
-        self,
-        name: str,
-        picked: torch.Tensor,
-        column: NDArray[Any],
-        room: _Room,
-        frame_columns: Columns,
-    ) -> None:
-        rows, steps = self._shape
-        form = rows, steps + 1
-        if not room.frames:
-            self._add(name, picked, column, form)
-            return
-        at = _typed(picked, column).view(-1)
-        for key, of_part in room.frames.items():
-            frames = frame_columns[key]
-            whole = _typed(_pick(self._frame_picks, of_part, at), frames)
-            whole = whole.view(*form, *column.shape[1:], *frames.shape[1:])
-            self.batch[name + key.removeprefix(FRAMES)] = whole
-
-    def fits(self, windows: Windows) -> bool:
-        """True if windows are of the size that it was made for."""
-        return self._shape == windows.numbers.shape
-
-    def fill(self, windows: Windows, places: NDArray[np.int64]) -> None:
-        """Bring the sequences to the batch.
-
-        Args:
-            windows: their rows.
-            places: ``(B, L + 1)``, where these rows lie, with the last one repeated.
-        """
-        ends = windows.ends()
-        per_sequence = (places[:, -1], ends, windows.burned, windows.learned)
-        staged = np.concatenate([places.reshape(-1), *per_sequence])
-        self._staged.copy_(stage(staged, self._staged.device).view(-1), non_blocking=True)
-        rows, steps = self._shape
-        placed = self._with_last.view(rows, steps + 1)
-        self._places.view(rows, steps).copy_(placed[:, :-1])
-        self._firsts.copy_(placed[:, 0])
-        begins = self.batch[BURNED].unsqueeze(1)
-        behind = begins + self.batch[LENGTH].unsqueeze(1)
-        torch.logical_and(self._at >= begins, self._at < behind, out=self.batch[LEARNED])
-        for source, at, out in self._picks:
-            torch.index_select(source, 0, at, out=out)
-        for observations, following in self._put:
-            observations.index_copy_(0, self._ends, following)
-        for source, at, out in self._frame_picks:
-            torch.index_select(source, 0, at, out=out)
-
-
-def _pick(picks: list[Pick], source: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """Room, in words, for the entries of a copy at these places; how it is filled is added to
-    `picks`."""
-    out = source.new_empty((len(at), source.shape[1]))
-    picks.append((source, at, out))
-    return out
-
-
-def _typed(words: torch.Tensor, column: NDArray[Any]) -> torch.Tensor:
-    """Entries of words in the form of their column."""
-    dtype = torch.from_numpy(np.empty(0, column.dtype)).dtype
-    return words.view(dtype).view(len(words), *column.shape[1:])
-
-
 def ring_bytes(rows: Rows) -> int:
     """Bytes of a copy of a ring."""
-    columns, frames = _columns_of(rows)
+    columns, frames = columns_of(rows)
     return sum(column.nbytes for column in (*columns.values(), *frames.values()))
 
 
@@ -484,32 +319,10 @@ def are_alike(rows: Sequence[Rows]) -> bool:
     """True if rings have the same columns and frames, so that one batch has rows of all."""
     forms = []
     for ring in rows:
-        columns, frames = _columns_of(ring)
+        columns, frames = columns_of(ring)
         both = {**columns, **frames}
         forms.append({name: (column.dtype, column.shape[1:]) for name, column in both.items()})
     return all(form == forms[0] for form in forms)
-
-
-def _columns_of(rows: Rows) -> tuple[Columns, Columns]:
-    """The columns and the frames of a ring that are copied."""
-    columns = {name: column for name, column in rows.columns.items() if name != FRAME_SPANS}
-    return columns, rows.frames if isinstance(rows, FrameRows) else {}
-
-
-def _entries(rings: Sequence[Rows]) -> list[int]:
-    """Physical rows of each."""
-    return [len(next(iter(ring.columns.values()))) for ring in rings]
-
-
-def _frame_entries(rings: Sequence[Rows]) -> list[int]:
-    """Physical frames of each."""
-    return [ring.physical_frames if isinstance(ring, FrameRows) else 0 for ring in rings]
-
-
-def _empty(column: NDArray[Any], entries: int, device: torch.device) -> torch.Tensor:
-    """Room for entries of a column."""
-    dtype, words = _words(column)
-    return torch.zeros((entries, words), dtype=dtype, device=device)
 
 
 def _copy_span(
@@ -531,22 +344,3 @@ def _pieces(first: int, end: int, size: int, at_once: int) -> Iterator[tuple[int
         count = min(end - first, size - begin, at_once)
         yield begin, begin + count
         first += count
-
-
-def stage(array: NDArray[Any], device: torch.device) -> torch.Tensor:
-    """A copy of an array in words, from which a device may copy while the host continues.
-
-    The caller may drop it at once: torch uses pinned memory again only after the copies from it.
-    """
-    dtype, words = _words(array)
-    pins = host_copy.is_asynchronous(device)
-    staged = torch.empty((len(array), words), dtype=dtype, pin_memory=pins)
-    staged.numpy().view(array.dtype).reshape(array.shape)[...] = array
-    return staged
-
-
-def _words(column: NDArray[Any]) -> tuple[torch.dtype, int]:
-    """The type of the words that an entry is made of, and their number."""
-    entry_bytes = column.dtype.itemsize * math.prod(column.shape[1:])
-    size = next(size for size in _WORDS if entry_bytes % size == 0)
-    return _WORDS[size], entry_bytes // size

@@ -203,9 +203,10 @@ class LearnerConfig(SettingsPart):
     """processes that train one agent on this host, each on its part of every batch and on a GPU of
     its own where there are GPUs; torchrun starts them. `agent.batch_size` is of all together."""
     captured_step: bool = True
-    """on an NVIDIA GPU, each kind of optimization step is captured as a CUDA graph at its fourth
-    time, and from then on replayed. False runs its operations one after the other: for a network of
-    your own whose Python does not do the same at every step."""
+    """on an NVIDIA GPU, each kind of optimization step, and the gathering of a batch in the copy of
+    the replay, is captured as a CUDA graph at its fourth time, and from then on replayed. False
+    runs operations one after the other: for a network of your own whose Python does not do the same
+    at every step."""
     max_managers: int = Field(default=2048, ge=1, le=4096)
     """actor managers at a time; further ones are refused. With keys, each has some of these places
     for itself, up to 64; if half of all are not enough for that, fewer."""

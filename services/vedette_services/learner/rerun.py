@@ -61,6 +61,7 @@ from vedette_services.learner.trainer.computation import describe_machine, descr
 from vedette_services.learner.trainer.learner import (
     build_learning_agent,
     configured_arithmetic,
+    gather_capture,
     growing_rings,
     hash_saved,
     journaled_scalars,
@@ -440,7 +441,11 @@ class Rerun:
                 )
                 raise NotExecutableError(self._run.root, why) from error
         loader = make_loader(
-            replay, config.agent.batch_size, device, copy_replay=config.learner.copy_replay
+            replay,
+            config.agent.batch_size,
+            device,
+            copy_replay=config.learner.copy_replay,
+            capture=gather_capture(device, config.learner),
         )
         if isinstance(loader, RingLoader):
             loader.follow_each_look()

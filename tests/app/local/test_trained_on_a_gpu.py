@@ -38,13 +38,22 @@ def test_a_run_with_a_gpu_is_the_run_on_the_cpu(tmp_path: Path, cuda: StrictCuda
     run = trained_on(cuda, tmp_path / "gpu")
     assert isinstance(run.learner._loader, RingLoader)
     assert run.agent._captured.reason == ""
-    assert cuda.replayed > OPTS - 20
+    assert run.learner._loader.is_captured
+    assert cuda.captured == run.agent._captured.kinds_captured + 1
+    assert cuda.replayed > 2 * (OPTS - 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vedette_rl.device.host_copy.is_asynchronous", lambda device: False)
         expected, _ = trained(config_of(stop={"max_opts": OPTS}), tmp_path / "cpu")
     theirs = expected.agent.model_info().arrays
     for name, array in run.agent.model_info().arrays.items():
         np.testing.assert_array_equal(array, theirs[name])
+
+
+def test_without_captured_steps_nothing_is_captured(tmp_path: Path, cuda: StrictCuda) -> None:
+    run = trained_on(cuda, tmp_path / "run", captured_step=False)
+    assert isinstance(run.learner._loader, RingLoader)
+    assert run.agent._captured is None
+    assert cuda.captured == 0
 
 
 def without_memory(monkeypatch: pytest.MonkeyPatch, *calls: int) -> None:

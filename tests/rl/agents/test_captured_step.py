@@ -17,12 +17,13 @@ from blocks import minibatches, random_block  # of tests/support
 from every_agent import OF_SAMPLES
 from strict_cuda import StrictCuda
 
-from vedette_rl.agents.captured_step import CudaCapture, Due, SteppedAgent, StepResult
+from vedette_rl.agents.captured_step import Due, SteppedAgent, StepResult
 from vedette_rl.agents.dqn.agent import DqnAgent
 from vedette_rl.agents.recurrent_policy import memory_column
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import empty_columns
 from vedette_rl.core.learning import BlockBatch, StaticBatch
+from vedette_rl.device.cuda_graphs import CudaCapture
 from vedette_rl.device.loader import CpuLoader, RingLoader
 from vedette_rl.device.ring import DeviceRing
 from vedette_rl.envs.spaces import Spaces, transition_dtype
@@ -511,5 +512,5 @@ def test_all_kinds_of_steps_on_a_block_are_replayed(
     cuda.synchronize()
     assert ours == expected
     assert replayed._captured.reason == ""
-    assert len(replayed._captured._replays) == 8
+    assert replayed._captured.kinds_captured == 8
     assert same_state(eager, replayed)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from strict_cuda import StrictCuda
 
 from vedette_rl.device import loader as loader_module
+from vedette_rl.device.cuda_graphs import CudaCapture
 from vedette_rl.device.loader import (
     CpuLoader,
     DeviceBatch,
@@ -572,6 +573,91 @@ def test_an_error_of_a_draw_is_the_loaders(cuda: StrictCuda) -> None:
     KINDS["rows"].assert_rows({k: t.numpy() for k, t in found.batch.items()}, found.indices)
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("sources", [1, 3])
+def test_batches_that_a_graph_gathers_are_those_of_the_rings(
+    kind: Kind, prioritized: bool, sources: int, cuda: StrictCuda
+) -> None:
+    """Rows come in between, rings wrap around, and sources share a batch otherwise each time."""
+    rings = [new_ring(kind) for _ in range(sources)]
+    for ring in rings:
+        fill(ring, kind, 200)
+
+    def replay() -> Any:
+        if sources == 1:
+            return replay_of(rings[0], np.random.default_rng(5), prioritized)
+        return mixed(rings, [0.25, 0.25], prioritized)
+
+    plain, followed = replay(), replay()
+    ours = CpuLoader(plain, 32, CPU)
+    with cuda:
+        loader = RingLoader(followed, captured_copy(rings), 32)
+    errors = np.random.default_rng(0)
+    for step in range(12):
+        expected, found = ours.load(), loaded_by(cuda, loader)
+        assert_same(found, expected)
+        assert cuda.replayed == max(0, step - 2)
+        td_errors = errors.random(32).astype(np.float32)
+        for each, batch in ((plain, expected), (followed, found)):
+            each.update_priority(batch.indices, td_errors)
+        fill(rings[step % 2 if sources > 1 else 0], kind, 700)  # the last one is whole
+    cuda.check()
+    assert cuda.captured == 1
+
+
+def captured_copy(rings: Sequence[Any]) -> DeviceRing | DeviceRings:
+    """A copy that follows at every call, and gathers by graphs."""
+    if len(rings) == 1:
+        return DeviceRing(rings[0], CPU, clock=every_time(), capture=CudaCapture(CPU))
+    return DeviceRings(rings, CPU, clock=every_time(), capture=CudaCapture(CPU))
+
+
+def test_a_batch_of_another_size_is_gathered_by_a_graph_of_its_own(cuda: StrictCuda) -> None:
+    kind = KINDS["rows"]
+    ring = new_ring(kind)
+    fill(ring, kind, 300)
+    with cuda:
+        copy = captured_copy([ring])
+        copy.follow()
+    for rows in (*[8] * 6, 12, *[9] * 6):
+        numbers = np.arange(rows)
+        with cuda:
+            batch = copy.gather_batch(numbers)
+        cuda.synchronize()
+        kind.assert_rows({name: column.numpy() for name, column in batch.items()}, numbers)
+    cuda.check()
+    assert cuda.captured == 2
+    assert len(cuda.held) == 1
+
+
+def test_a_gather_that_waits_for_the_device_goes_on_as_it_is_and_says_so_once(
+    cuda: StrictCuda, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    select = torch.index_select
+
+    def waits(*arguments: Any, **keywords: Any) -> torch.Tensor:
+        selected = select(*arguments, **keywords)
+        selected.sum().item()
+        return selected
+
+    monkeypatch.setattr(torch, "index_select", waits)
+    kind = KINDS["rows"]
+    ring = new_ring(kind)
+    fill(ring, kind, 300)
+    plain, followed = (replay_of(ring, np.random.default_rng(5), False) for _ in range(2))
+    ours = CpuLoader(plain, 32, CPU)
+    with cuda:
+        loader = RingLoader(followed, captured_copy([ring]), 32)
+    for _ in range(8):
+        assert_same(loaded_by(cuda, loader), ours.load())
+    cuda.check()
+    assert cuda.captured == 0
+    (line,) = caplog.messages
+    assert "is not captured" in line
+    assert "it waits for the device at" in line
+
+
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("sources", [1, 3])
 def test_a_copy_that_is_given_up_leaves_the_replay_to_its_own_rows(
@@ -589,15 +675,18 @@ def test_a_copy_that_is_given_up_leaves_the_replay_to_its_own_rows(
 
     plain, copied_one = replay(), replay()
     ours = CpuLoader(plain, 32, CPU)
-    copy = at_once(rings[0]) if sources == 1 else DeviceRings(rings, CPU, clock=every_time())
+    with cuda:
+        copy = captured_copy(rings)
     memory = weakref.ref(next(iter(copy._room.columns.values())))
     given_up = RingLoader(copied_one, copy, 32)
     loader: Any = given_up
     del copy
-    for n in range(6):
-        if n == 3:
+    for n in range(9):
+        if n == 6:
+            assert len(cuda.held) == 1
             given_up.give_up_copy()
             assert memory() is None
+            assert len(cuda.held) == 0  # its graph
             loader = pinned_loader(copied_one, 32)
         expected = ours.load()
         assert_same(loaded_by(cuda, loader), expected)
@@ -618,6 +707,25 @@ def test_ranks_copy_from_pinned_memory(cuda: StrictCuda, monkeypatch: pytest.Mon
         cuda.check()
     assert cuda.pinned_copies == len(loaded.batch) + 1  # and the weights
     kind.assert_rows({k: t.numpy() for k, t in loaded.batch.items()}, loaded.indices)
+
+
+def test_ranks_gather_their_parts_by_graphs(
+    cuda: StrictCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = KINDS["rows"]
+    ring = new_ring(kind)
+    fill(ring, kind, 300)
+    monkeypatch.setattr(loader_module, "broadcast", lambda tensor: None)
+    plain, followed = (replay_of(ring, np.random.default_rng(5), True) for _ in range(2))
+    ours = CpuLoader(plain, 16, CPU)
+    with cuda:
+        loader = RankLoader(followed, 16, CPU, copy_replay=True, capture=CudaCapture(CPU))
+        assert loader._ring is not None
+        loader._ring.follow()
+    for _ in range(6):
+        assert_same(loaded_by(cuda, loader), ours.load())
+    cuda.check()
+    assert cuda.captured == 1
 
 
 def test_counting_rows_count() -> None:

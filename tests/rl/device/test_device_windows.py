@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from played_sequences import BURN_IN, GUARD, STEPS, Row, histories, insert, new_ring, plays
 from strict_cuda import StrictCuda
-from test_device_ring import CPU, assert_same, copied, every_time, loaded_by, pinned_loader
+from test_device_ring import (
+    CPU,
+    assert_same,
+    captured_copy,
+    copied,
+    every_time,
+    loaded_by,
+    pinned_loader,
+)
 
 from vedette_rl.device.loader import CpuLoader, DeviceLoader, RingLoader
 from vedette_rl.device.ring import FOLLOW_S, DeviceRing, DeviceRings
@@ -113,6 +121,36 @@ def test_batches_stay_where_they_are(once: bool, config: ReplayConfig) -> None:
             again = loader.load()
             assert again.batch is first.batch
             assert {name: tensor.data_ptr() for name, tensor in again.batch.items()} == places
+
+
+@whole_and_once
+@each_way
+@pytest.mark.parametrize("sources", [1, 2])
+def test_batches_that_a_graph_gathers_are_those_of_the_rings(
+    once: bool, config: ReplayConfig, sources: int, cuda: StrictCuda
+) -> None:
+    """Rows come in between, and the rings wrap around."""
+    rings = [new_ring(40, once=once) for _ in range(sources)]
+    for ring in rings:
+        played_on(ring, 12)
+    plain, followed = drawn_from(rings, config), drawn_from(rings, config)
+    ours = CpuLoader(plain, BATCH, CPU)
+    with cuda:
+        loader = RingLoader(followed, captured_copy(rings), BATCH)
+    errors = np.random.default_rng(0)
+    lengths = set[tuple[int, ...]]()
+    for step in range(12):
+        expected, found = ours.load(), loaded_by(cuda, loader)
+        assert_same(found, expected)
+        lengths.add(tuple(found.batch["length"].tolist()))
+        assert cuda.replayed == max(0, step - 2)
+        td_errors = errors.random(BATCH).astype(np.float32)
+        for each, batch in ((plain, expected), (followed, found)):
+            each.update_priority(batch.indices, td_errors)
+        played_on(rings[step % sources], 9)
+    cuda.check()
+    assert cuda.captured == 1
+    assert len(lengths) > 6  # what is marked as learned from differs each time
 
 
 @each_way

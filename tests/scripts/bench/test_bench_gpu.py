@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ from bench import gpu, gpu_checks, gpu_loops, gpu_parts
 from bench.gpu_ingest import CASES
 from bench.gpu_table import page_table, table
 from vedette_rl.agents.dqn.agent import DqnAgent
+from vedette_rl.device.gathered import GatheredRows, GatheredWindows
 
 ROOT = Path(__file__).resolve().parents[3]
 FAULTS = Path(__file__).parent / "faults"
@@ -102,7 +104,9 @@ def test_the_hour_is_in_the_order_of_its_value() -> None:
     ]
     firsts = [*dict.fromkeys(kinds)]
     assert firsts == ["check", "sac", "dqn", "ingest", "learn"]
-    assert {"check-sac", "check-copies", "check-failure", "check-bfloat16"} <= {*gpu_parts.PARTS}
+    assert {"check-sac", "check-copies", "check-gather", "check-failure", "check-bfloat16"} <= {
+        *gpu_parts.PARTS
+    }
 
 
 @pytest.mark.parametrize("broken", ["nan", "infinite", "late nan"])
@@ -136,6 +140,26 @@ def test_a_captured_step_that_does_something_else_fails_its_check(
     assert result["ok"] is False
     assert result[where] == "inf" or result[where] > result["tolerance"]
     json.dumps(result, allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["rows", "sequences"])
+def test_a_batch_that_is_gathered_otherwise_fails_its_check(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fine = gpu_checks.check_gather(CPU, quick=True)
+    assert (fine["ok"], fine["wrong"]) == (True, {"rows": 0, "sequences": 0})
+    kind = {"rows": GatheredRows, "sequences": GatheredWindows}[name]
+    fill: Any = kind.fill
+    begun = itertools.count()
+
+    def stale(self: Any, *arguments: Any) -> None:
+        if next(begun) != 5:
+            fill(self, *arguments)
+
+    monkeypatch.setattr(kind, "fill", stale)
+    found = gpu_checks.check_gather(CPU, quick=True)
+    assert found["ok"] is False
+    assert [key for key, wrong in found["wrong"].items() if wrong] == [name]
 
 
 def test_a_part_that_raises_anything_leaves_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

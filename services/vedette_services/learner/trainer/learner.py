@@ -20,11 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vedette_rl.agents.captured_step import LEFT_OUT, CudaCapture, SteppedAgent
+from vedette_rl.agents.captured_step import LEFT_OUT, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, SequenceAgent, State
 from vedette_rl.core.learning import check_first_model_info, check_first_opt
 from vedette_rl.device import host_copy
+from vedette_rl.device.cuda_graphs import CudaCapture
 from vedette_rl.device.host_copy import mark_work
 from vedette_rl.device.loader import DeviceLoader, RankLoader, RingLoader, make_loader
 from vedette_rl.device.ranks import ranks, require_same
@@ -235,7 +236,13 @@ class Learner:
         )
         self.status = self._with_place(self.status)
         copy = config.learner.copy_replay
-        self._loader = make_loader(self.replay, config.agent.batch_size, device, copy_replay=copy)
+        self._loader = make_loader(
+            self.replay,
+            config.agent.batch_size,
+            device,
+            copy_replay=copy,
+            capture=gather_capture(device, config.learner),
+        )
         self._room = DiskRoom(run)
         self._load = LoadMeter(_gpu_memory(device), _gpu_share(device))
         self._recorder = SurvivingRecorder(
@@ -841,6 +848,12 @@ def prepare_capture(agent: Agent, device: torch.device, config: LearnerConfig) -
     captured = config.captured_step and host_copy.is_asynchronous(device)
     if captured and isinstance(agent, SteppedAgent):
         agent.capture_by(CudaCapture(device, agent.generators))
+
+
+def gather_capture(device: torch.device, config: LearnerConfig) -> CudaCapture | None:
+    """Make what captures the gathering of batches, beside the steps; None where neither is."""
+    captured = config.captured_step and host_copy.is_asynchronous(device)
+    return CudaCapture(device) if captured else None
 
 
 def _has_copy(loader: DeviceLoader) -> bool:

@@ -47,6 +47,7 @@ from vedette_services.learner.trainer.learner import (
     Learner,
     build_learning_agent,
     configured_arithmetic,
+    gather_capture,
     load_initial_weights,
     make_replay,
     resolve_device,
@@ -268,7 +269,13 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     replay = UniformReplay(rows, np.random.default_rng([config.seed, epoch]))
     settings = config.learner
     batch_size = config.agent.batch_size
-    loader = RankLoader(replay, batch_size, device, copy_replay=settings.copy_replay)
+    loader = RankLoader(
+        replay,
+        batch_size,
+        device,
+        copy_replay=settings.copy_replay,
+        capture=gather_capture(device, settings),
+    )
     with configured_arithmetic(settings, device):
         while (loaded := loader.follow()) is not None:
             record = is_recorded(settings, agent.opt_steps + 1)

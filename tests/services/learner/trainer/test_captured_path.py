@@ -12,11 +12,12 @@ import torch
 from mutation import FunctionMutation
 from strict_cuda import StrictCuda
 
-from vedette_rl.agents.captured_step import CapturedStep, CudaCapture, Due, SteppedAgent, StepResult
+from vedette_rl.agents.captured_step import CapturedStep, Due, SteppedAgent, StepResult
 from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core import Agent, State, empty_columns
-from vedette_rl.device import host_copy
+from vedette_rl.device import gathered, host_copy
+from vedette_rl.device.cuda_graphs import CapturedWork, CudaCapture
 from vedette_rl.device.loader import (
     CpuLoader,
     DeviceLoader,
@@ -140,7 +141,7 @@ def learns_as_on_a_cpu(
     with cuda:
         loader: DeviceLoader
         if copied:
-            loader = RingLoader(replay, DeviceRing(ring, CPU), BATCH)
+            loader = RingLoader(replay, DeviceRing(ring, CPU, capture=CudaCapture(CPU)), BATCH)
         else:
             loader = PinnedLoader(replay, BATCH, SideStream(CPU))
         loader.load()  # what is made once
@@ -152,7 +153,8 @@ def learns_as_on_a_cpu(
     models = [dict(model) for model in kept.models]
     assert agent._captured is not None
     assert agent._captured.reason == ""
-    assert cuda.captured == 3  # both parts are due together too rarely
+    assert agent._captured.kinds_captured == 3  # both parts are due together too rarely
+    assert cuda.captured == 3 + copied  # and how a batch is gathered
     assert agent.get_state()["adam"]["step"] == steps
     if prioritized:  # priorities come later than on a CPU, so that other rows are drawn
         return
@@ -267,6 +269,45 @@ def may_wait_in_its_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda.captured
 
 
+def gathers_as_on_a_cpu(cuda: StrictCuda) -> None:
+    """Batches from a copy, though how they are gathered is not captured."""
+    ring = rows()
+    plain = CpuLoader(replay_of(ring, False), BATCH, CPU)
+    with cuda:
+        copy = DeviceRing(ring, CPU, capture=CudaCapture(CPU))
+        loader = RingLoader(replay_of(ring, False), copy, BATCH)
+    for _ in range(8):
+        with cuda:
+            found = loader.load()
+        cuda.synchronize()
+        expected = plain.load()
+        np.testing.assert_array_equal(found.indices, expected.indices)
+        for name, column in expected.batch.items():
+            assert torch.equal(found.batch[name], column), name
+    cuda.check()
+    assert cuda.captured == 0
+
+
+def gathers_on_after_a_capture_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = StrictCuda(monkeypatch)
+    cuda.fails = "operation not permitted"
+    gathers_as_on_a_cpu(cuda)
+
+
+def gathers_on_after_memory_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory for the graph is no reason to give up the copy, or the batch that was drawn."""
+    cuda = StrictCuda(monkeypatch)
+    select = torch.index_select
+
+    def full(*arguments: Any, **keywords: Any) -> torch.Tensor:
+        if cuda.is_capturing:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return select(*arguments, **keywords)
+
+    monkeypatch.setattr(torch, "index_select", full)
+    gathers_as_on_a_cpu(cuda)
+
+
 def is_captured_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = StrictCuda(monkeypatch, graphs_on=1)
     agent = capture(new_agent(), torch.device("cuda", 1))
@@ -282,6 +323,8 @@ SCENARIOS = (
     learns_by_priorities_as_on_a_cpu,
     goes_on_after_a_capture_that_fails,
     goes_on_after_memory_that_ends,
+    gathers_on_after_a_capture_that_fails,
+    gathers_on_after_memory_that_ends,
     may_wait_in_its_first_steps,
     is_captured_on_its_device,
 )
@@ -295,6 +338,15 @@ def test_the_path_of_a_captured_step(
 
 
 F = FunctionMutation
+_STAGING_IS_CAPTURED = """
+    self.now = places
+    gather = self._gather
+    copy = lambda: self.places.copy_(stage(self.now, CPU).view(-1), non_blocking=True)
+    both = [copy, gather._as_it_is]
+    if not hasattr(self, "both"):
+        self.both = _Gather(both, gather._captured._capture)
+    self.both()
+""".strip().replace("CPU", "self.places.device")
 MUTATIONS: tuple[tuple[FunctionMutation, Callable[[pytest.MonkeyPatch], None]], ...] = (
     (F(CudaCapture, "warm_up", "self._stream.wait_stream(current)"), learns_as_on_a_cpu),
     (F(CudaCapture, "warm_up", "current.wait_stream(self._stream)"), learns_as_on_a_cpu),
@@ -325,26 +377,68 @@ MUTATIONS: tuple[tuple[FunctionMutation, Callable[[pytest.MonkeyPatch], None]], 
         learns_as_on_a_cpu,
     ),
     (
-        F(CapturedStep, "_first", "if ran > _WARM_STEPS:  # what", "if False:  # what"),
+        F(CapturedWork, "__call__", "self._work()  # what failed has done nothing"),
         goes_on_after_a_capture_that_fails,
     ),
+    (F(CapturedWork, "__call__", "    self._replay()\n", "    pass\n"), learns_as_on_a_cpu),
     (
-        F(
-            CapturedStep,
-            "_first",
-            "    replay()\n    return outputs[-1]\n",
-            "    return outputs[-1]\n",
-        ),
-        learns_as_on_a_cpu,
+        F(CapturedWork, "__call__", "self._work()  # what failed has done nothing"),
+        gathers_on_after_a_capture_that_fails,
     ),
     (
         F(
             CapturedStep,
             "__call__",
-            "replay, outputs = self._replays[due]",
-            "replay, outputs = next(iter(self._replays.values()))",
+            "work, outputs = self._kinds[due]",
+            "work, outputs = next(iter(self._kinds.values()))",
         ),
         learns_as_on_a_cpu,
+    ),
+    (
+        F(
+            gathered._Gather,
+            "__call__",
+            "self._captured()",
+            "self._captured._replay or self._captured()",
+        ),
+        learns_on_a_copy_as_on_a_cpu,
+    ),
+    (
+        F(gathered._Gather, "__call__", "if full:", "if False:"),
+        gathers_on_after_memory_that_ends,
+    ),
+    (
+        F(
+            gathered._Gather,
+            "__call__",
+            "except torch.OutOfMemoryError as",
+            "except ZeroDivisionError as",
+        ),
+        gathers_on_after_memory_that_ends,
+    ),
+    (F(gathered, "_run", "in operations", "in operations[1:]"), learns_on_a_copy_as_on_a_cpu),
+    (
+        F(gathered, "_pick", "picks.append(", "len(picks) == 2 or picks.append("),
+        learns_on_a_copy_as_on_a_cpu,
+    ),
+    (
+        F(
+            gathered.GatheredRows,
+            "fill",
+            "self.places.copy_(stage(places, self.places.device).view(-1), non_blocking=True)",
+            "self._now = places",
+        ),
+        learns_on_a_copy_as_on_a_cpu,
+    ),
+    (
+        F(
+            gathered.GatheredRows,
+            "fill",
+            "self.places.copy_(stage(places, self.places.device).view(-1), non_blocking=True)\n"
+            "    self._gather()",
+            _STAGING_IS_CAPTURED,
+        ),
+        learns_on_a_copy_as_on_a_cpu,
     ),
     (F(SteppedAgent, "opt", "optimizer.count()"), learns_as_on_a_cpu),
     (F(host_copy, "read_later", "mark_work(tensor.device))", "Reached())"), learns_as_on_a_cpu),
@@ -401,5 +495,5 @@ def test_a_fault_in_the_path_of_a_captured_step_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mutation.install(monkeypatch)
-    with pytest.raises((AssertionError, RuntimeError)):
+    with pytest.raises((AssertionError, RuntimeError, IndexError)):  # of places that are none
         scenario(monkeypatch)
