@@ -488,7 +488,9 @@ MUTATIONS: tuple[tuple[FunctionMutation, Callable[[pytest.MonkeyPatch], None]], 
 )
 
 
-@pytest.mark.parametrize(("mutation", "scenario"), MUTATIONS, ids=lambda part: getattr(part, "__name__", str(part)[:60]))
+@pytest.mark.parametrize(
+    ("mutation", "scenario"), MUTATIONS, ids=lambda part: getattr(part, "__name__", str(part)[:60])
+)
 def test_a_fault_in_the_path_of_a_captured_step_is_found(
     mutation: FunctionMutation,
     scenario: Callable[[pytest.MonkeyPatch], None],
