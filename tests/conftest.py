@@ -1,6 +1,7 @@
 """Property tests have no time limit for an example: a loaded machine would fail them. One thread a
 process: where cores are shared, two threads of torch wait for one another ten times as long as they
-compute."""
+compute. No GPU: tests are the same everywhere; what a GPU itself does is checked by
+`scripts/bench_gpu`."""
 
 import os
 import signal
@@ -12,7 +13,9 @@ from hypothesis import HealthCheck, settings
 
 from vedette_rl import module_search
 
-os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported; children inherit it
+# Read when torch is imported, or asked for a device; children inherit them.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 # What a shell starts with `&` ignores these, and so would the programs that tests stop by them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
