@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from daemons import Daemons, free_address, status, wait_for
-from gateway_process import GatewayProcess
+from gateway_process import N_BUFFER, GatewayProcess, HonestManager
 
 from vedette.doctor import Examination
 
@@ -34,6 +35,26 @@ def test_a_gateway_answers_late_managers_until_it_is_stopped(
         assert OVER in late.log
         findings = list(Examination(gateway.address).findings())
         assert (findings[-1].check, findings[-1].message) == ("run", "it is over (max_opts)")
+        assert gateway.stop() == 0
+
+
+def test_the_end_waits_for_a_manager_of_an_earlier_gateway_that_is_not_back_yet(
+    tmp_path: Path,
+) -> None:
+    """Rows that it had told of are not lost, though the run is over before it is back."""
+    with GatewayProcess(tmp_path) as gateway, closing(HonestManager(gateway)) as honest:
+        honest.send_some(2)
+        holds = {"produced": 3 * N_BUFFER, "window_batches": 1, "window_rows": N_BUFFER}
+        honest.push(honest.report(**holds, sequenced=3))
+        wait_for(lambda: gateway.status()["samples"]["produced"] == 3 * N_BUFFER, "report")
+        gateway.end()
+        gateway.finish("max_opts")
+        gateway.start()
+        honest.send_some(1, timeout_s=30.0)
+        honest.push(honest.report(state="gone"))
+        wait_for(lambda: not gateway.status()["managers_present"], "end")
+        samples = gateway.status()["samples"]
+        assert (samples["inserted"], samples["lost"]) == (3 * N_BUFFER, 0)
         assert gateway.stop() == 0
 
 

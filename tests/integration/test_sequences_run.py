@@ -64,7 +64,6 @@ class MemoryRun:
         return int(status(self.address).get("opt_steps", 0))
 
 
-@pytest.mark.slow  # beside other tests it learned in more than 240 s
 @pytest.mark.timeout(300)
 def test_an_agent_learns_to_remember_though_its_learner_is_killed(daemons: Daemons) -> None:
     run = MemoryRun(daemons)
@@ -72,12 +71,13 @@ def test_an_agent_learns_to_remember_though_its_learner_is_killed(daemons: Daemo
     manager = run.start_manager()
     wait_until(lambda: run.opt_steps() > 60, "optimization steps")
     learner.kill9()
-    evaluates = ("learner.eval_interval=200", "stop.target_return=1.0", "stop.max_opts=3000")
-    learner = run.start_learner(*evaluates)
+    # So many steps, and no target: they need the manager back, and the limiter's ratio to hold.
+    learner = run.start_learner("learner.eval_interval=50", "stop.max_opts=1000")
     assert learner.wait(START_S) == 0
     assert manager.wait(START_S) == 0
     summary = run.summary
-    assert summary["exit_reason"] == "target_return", "a policy without memory returns 0.5"
+    assert summary["opt_steps"] == 1000
+    assert summary["eval"]["best_return_mean"] == 1.0, "a policy without memory returns 0.5"
     assert balances(summary["samples"])
     assert summary["samples"]["lost"] == summary["samples"]["rejected"] == 0
     assert summary["limiter"]["samples_per_insert"] == pytest.approx(RATIO, rel=0.2)
@@ -86,7 +86,16 @@ def test_an_agent_learns_to_remember_though_its_learner_is_killed(daemons: Daemo
     assert again.wait(START_S) == 0
     assert "equal: " in again.log, "over the kill"
 
-    learner = run.start_learner("replay.sequence=4", "replay.burn_in=0", "stop.max_opts=1")
+
+@pytest.mark.slow  # four starts; what settings may change, and the words, have tests of their own
+@pytest.mark.timeout(300)
+def test_sequences_may_have_another_length_and_are_not_given_up(daemons: Daemons) -> None:
+    run = MemoryRun(daemons)
+    learner = run.start_learner("learner.eval_interval=0", "stop.max_opts=1")
+    manager = run.start_manager()
+    assert learner.wait(START_S) == 0
+    assert manager.wait(START_S) == 0
+    learner = run.start_learner("replay.sequence=4", "replay.burn_in=0")
     assert learner.wait(START_S) == 0
     assert "changed replay.sequence: 3 -> 4" in learner.log
     learner = run.start_learner("replay.sequence=0")

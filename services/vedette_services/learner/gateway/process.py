@@ -410,7 +410,7 @@ class Gateway:
         if final:
             wait_s = _END_WAIT_S if self._snapshot is None else _SNAPSHOT_WAIT_S
         announced_at = 0.0
-        while (now := time.monotonic()) < began + wait_s and self._state.fleet.present:
+        while (now := time.monotonic()) < began + wait_s and self._state.expected:
             if now >= announced_at + _ANNOUNCE_EVERY_S:
                 announced_at = now
                 self._announce_stop(reason, final=final)

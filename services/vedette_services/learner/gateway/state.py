@@ -574,6 +574,12 @@ class GatewayState:
 
     # Time
 
+    @property
+    def expected(self) -> list[str]:
+        """The managers that are here, or that were at an earlier gateway and have not come back."""
+        unreported = [m for m in self.ledger.living if not self.fleet.knows(m)]
+        return self.fleet.present + unreported
+
     def tick(self, now: float) -> None:
         """Mark silent managers as gone; call a few times a second."""
         alive = self.ledger.alive_incarnations()
