@@ -123,7 +123,7 @@ def _print_status(answer: bytes, manager: str | None, run: Path | None, *, as_js
     elif only is None:
         print_once(status, run=run)
     else:
-        say(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
+        say(f"{only.id} is {only.state}; its last report came {only.last_seen_s} s ago")
     return status
 
 

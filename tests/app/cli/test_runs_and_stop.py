@@ -74,7 +74,7 @@ def test_a_last_evaluation_by_luck_is_marked_and_the_mark_is_explained(
     _, first, second, note = text.splitlines()
     assert " 478.5* " in first
     assert "*" not in second
-    assert note.startswith("* at the target by luck: best counts fresh episodes")
+    assert note.startswith("* at the target, but fresh episodes of the same model were below it")
 
 
 def test_a_last_evaluation_that_fresh_episodes_confirmed_is_not_marked(

@@ -175,13 +175,14 @@ def test_the_choice_is_in_the_configuration_and_in_one_line() -> None:
     assert (found.config.actors.count, found.config.actors.envs_per_actor) == (2, 8)
     [line] = [line for line in found.decided if "env.stepping" in line]
     assert line.startswith(f"a step of {own} takes 2")
-    assert "2 actors of 8 environments, stepped side by side in threads" in line
+    assert "2 actors, each with 8 environments, which it steps in parallel, in threads" in line
     before = Waiting.made
     other = [*settings, "seed=5"]
     again = load_config(env=own, settings=other, environment={}, fit="elsewhere", probe=probe)
     probe.close()
     assert again.fitted.endswith(
-        "each actor of 8 environments, stepped side by side in threads (env.stepping)"
+        "each actor with 8 environments, which it steps in parallel, in threads "
+        "(env.stepping=threads)"
     )
     assert Waiting.made == before  # the runs of a sweep have one shape
 

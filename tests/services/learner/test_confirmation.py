@@ -236,18 +236,18 @@ LUCKY = Eval(
     [
         (
             {},
-            "an evaluation at the target return of 475 was by luck, as fresh episodes of the same "
-            "model were below it (478.5, then 470.2)",
+            "an evaluation was at the target return of 475, but fresh episodes of the same model "
+            "were below it (478.5, then 470.2)",
         ),
         (
             {"unconfirmed": 3},
-            "each of 3 evaluations at the target return of 475 was by luck, as "
-            "fresh episodes of the same model were below it (the last: 478.5, then 470.2)",
+            "3 evaluations were at the target return of 475, but fresh episodes of the same models "
+            "were below it (the last: 478.5, then 470.2)",
         ),
         (
             {"return_mean": 400.0, "fresh_return_mean": None, "fresh_episodes": None},
-            "an evaluation at the target return of 475 was by luck, as fresh episodes of the same "
-            "model were below it",
+            "an evaluation was at the target return of 475, but fresh episodes of the same model "
+            "were below it",
         ),
         (
             {"unconfirmed": 0, "best_return_mean": 478.5},
