@@ -9,7 +9,12 @@ import pytest
 import zmq
 
 from vedette.local.daemons import free_port
-from vedette_services.learner.gateway.sockets import CutConnections, GatewaySockets
+from vedette_services.host.rate_limited_log import RateLimitedLog
+from vedette_services.learner.gateway.sockets import (
+    SETTLED_S,
+    CutConnections,
+    GatewaySockets,
+)
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.net.handshake import probe_mechanism, time_handshake
@@ -83,12 +88,31 @@ def test_a_handshake_that_is_timed_counts_as_none_that_failed(address: Address) 
             while not asked.done():
                 gateway_sockets.poll(20, samples=True)
             assert asked.result() is not None
-        gateway_sockets.poll(20, samples=True)
+        count_handshakes(gateway_sockets, SETTLED_S + 1.0)
         assert gateway_sockets.refused["handshakes"] == 0
         assert pool.submit(probe_mechanism, address).result() == "NULL"
-        while not gateway_sockets.refused["handshakes"]:
-            assert gateway_sockets.poll(IN_TIME_MS, samples=True), "its connection was not told"
+        count_handshakes(gateway_sockets, SETTLED_S + 1.0)
+        assert gateway_sockets.refused["handshakes"] == 1
     gateway_sockets.close()
+
+
+def count_handshakes(gateway_sockets: GatewaySockets, for_s: float) -> None:
+    """Count connections as a gateway does that runs for so long."""
+    refusals = RateLimitedLog()
+    until = time.monotonic() + for_s
+    while (now := time.monotonic()) < until:
+        gateway_sockets.poll(100, samples=True)
+        gateway_sockets.log_refusals(refusals, now)
+
+
+def test_peers_that_are_cut_by_larger_queues_have_not_failed_their_handshake(
+    gateway_sockets: GatewaySockets, address: Address
+) -> None:
+    with tcp.create_connection((address.host, address.port + 2)):  # its handshake takes a while
+        count_handshakes(gateway_sockets, 0.5)
+        gateway_sockets.set_model_queue(20)
+    count_handshakes(gateway_sockets, SETTLED_S + 1.0)
+    assert gateway_sockets.refused["handshakes"] == 0
 
 
 def test_a_port_without_a_learner_completes_no_handshake_and_says_so_at_once() -> None:
