@@ -327,14 +327,16 @@ def run_title(status: Status) -> str:
     return f"{status.agent or 'a run'} on {status.env or 'an environment'}"
 
 
-def run_headline(status: Status, digits: int = 16) -> str:
+def run_headline(status: Status, width: int = 100) -> str:
     """Return id and epoch of the run, and how long it was trained.
 
     Args:
-        digits: the number of digits of the id.
+        width: of the screen, in columns.
     """
     since = trained_seconds(status)
-    lasted = f", trained {format_clock(since)}" if since is not None else ""
+    digits = 16 if width >= 100 else 6
+    word = "trained " if width >= 80 else ""
+    lasted = f", {word}{format_clock(since)}" if since is not None else ""
     return f"run {status.run_id[:digits] or '-'}, epoch {status.epoch or '-'}{lasted}"
 
 
