@@ -80,7 +80,7 @@ def status(
     vedette status runs/cart
     vedette status --learner gpu.example.org:5555 --watch
     vedette status --json | jq .samples
-    watch vedette status                                   cut to the screen, the worst first
+    watch vedette status               cut to the screen, the worst first
     """
     manager = chosen_id(manager)
     shown = client_keys(keys, insecure)

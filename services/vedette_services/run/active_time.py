@@ -45,14 +45,14 @@ def start_spans(
 def run_seconds(spans: Sequence[tuple[float, float]], summary: Status) -> float | None:
     """Return the seconds of training of all starts: the number that the learner's status shows.
 
-    The spans stand for starts that have written no status, and for those before release 0.4.
+    A start that has written no status yet has not trained. The spans stand for starts before
+    release 0.4, whose statuses know the last one alone.
     """
-    *earlier, last = spans or [(0.0, 0.0)]
-    is_of_last_start = (summary.time_s or 0.0) >= last[0]
     if summary.run_seconds is not None:
-        return summary.run_seconds + (0.0 if is_of_last_start else last[1] - last[0])
+        return summary.run_seconds
+    *earlier, last = spans or [(0.0, 0.0)]
     seconds = elapsed_seconds(summary)
-    if seconds is None or not is_of_last_start:
+    if seconds is None or (summary.time_s or 0.0) < last[0]:
         seconds = last[1] - last[0] or None
     return seconds if seconds is None else seconds + sum(end - begin for begin, end in earlier)
 

@@ -19,8 +19,8 @@ SPANS = [(1000.0, 1100.0), (2000.0, 2015.0)]
     [
         # of the last start, whose trainer was restarted 2 s before
         (Status(time_s=2014.0, seconds=2.0, run_seconds=99.5), 99.5),
-        # of the start before: the last one has written none
-        (Status(time_s=1100.0, seconds=90.0, run_seconds=90.0), 105.0),
+        # of the start before: the last one loads its processes, and has not trained yet
+        (Status(time_s=1100.0, seconds=90.0, run_seconds=90.0), 90.0),
         # of a release that knew its last start alone
         (Status(time_s=2014.0, seconds=4.0), 104.0),
         (Status(), 115.0),
