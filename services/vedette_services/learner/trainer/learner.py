@@ -175,6 +175,7 @@ class Learner:
         lasting: the replay outlives this start; otherwise the next start has an empty one.
         sources: the named ones that it draws from.
         origin: where the limiter's balance begins, as the limiter of `train` has it.
+        earlier_s: seconds of training of earlier starts.
         clock: seconds, monotonic, for `stop.max_seconds` and all rates.
     """
 
@@ -190,6 +191,7 @@ class Learner:
         lasting: bool,
         sources: tuple[SourceStatus, ...] = (),
         origin: LimiterOrigin | None = None,
+        earlier_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
@@ -200,6 +202,7 @@ class Learner:
         self._origin = origin
         self._clock = clock
         self._began = clock()
+        self._earlier_s = earlier_s
         self._device = device = resolve_device(config.learner.device)
         self.agent = build_learning_agent(config, spaces, epoch, device)
         self.replay = open_replay()
@@ -233,6 +236,7 @@ class Learner:
             sampled=sampled,
             sources=sources,
             limiter_origin=None if origin is None else origin.counts,
+            earlier_s=earlier_s,
         )
         self.status = self._with_place(self.status)
         copy = config.learner.copy_replay
@@ -620,6 +624,7 @@ class Learner:
             self._with_place(learning),
             sources=with_shares(learning.sources, self.replay),
             seconds=self._clock() - self._began,
+            earlier_s=self._earlier_s,
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),
             disk=self._room.measure(self._clock()),

@@ -107,6 +107,7 @@ class Trainer:
             lasting=True,
             sources=describe_sources(spec.config, run.root),
             origin=self._origin,
+            earlier_s=StatusRecordReader(run.learning_map, TrainerStatus).read().earlier_s,
         )
         if self._learner.has_saved_priorities:  # those of an earlier release are no longer read
             for place in _ring_directories(spec):
