@@ -330,14 +330,18 @@ class Supervisor:
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
         before = StatusRecordReader(self._spec.run.learning_map, TrainerStatus).read()
-        earlier_s = before.earlier_s + before.seconds
+        seconds, earlier_s = before.seconds, before.earlier_s
         if not before.epoch:  # the first trainer of this start: the records are empty
             earlier_s = read_earlier_seconds(self._spec.run)
         record = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
         checkpoint = Checkpoint(self._spec.run.newest_checkpoint())
         opt_steps = checkpoint.opt_steps or 0
         status = TrainerStatus(
-            epoch=epoch, opt_steps=opt_steps, checkpoint=checkpoint, earlier_s=earlier_s
+            epoch=epoch,
+            opt_steps=opt_steps,
+            checkpoint=checkpoint,
+            seconds=seconds,
+            earlier_s=earlier_s,
         )
         if self._spec.config.replay.is_queue:  # the gateway writes nothing before it knows
             kept = kept_at_start(self._spec.config, self._spec.run)

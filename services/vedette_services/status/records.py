@@ -81,8 +81,8 @@ class TrainerStatus:
         needs_samples: it waits for samples that actors have to insert whatever the limiter says:
             nothing can be drawn from those that are there.
         exit_reason: "" until it is done.
-        seconds: since this start of the trainer.
-        earlier_s: of all starts of the trainer before, together.
+        seconds: of training since the learner's start, by all its trainers.
+        earlier_s: of the learner's starts before, together.
         rates, time, lag: the numbers of these parts that it measures.
         record: the scalars last recorded by the agent.
         checkpoint: the newest, and whether another can be written.
