@@ -25,7 +25,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -50,7 +50,6 @@ _DRAWS = struct.Struct("<QI")  # the number of the first draw, and the count of 
 _SAVED = struct.Struct(f"<Q{HASH_BYTES}s{HASH_BYTES}s")
 _SCALARS = struct.Struct(f"<Q{HASH_BYTES}s")
 _NAME = re.compile(r"(\d+)-(\d+)")
-_BLOCK_MAX_BYTES = 1 << 28
 _PART_MAX_BYTES = 1 << 28
 
 LOOKS_OF_A_BLOCK = 1 << 16
@@ -59,6 +58,7 @@ LOOKS_OF_A_BLOCK = 1 << 16
 _BLOCK_MAX_NUMBERS = 1 << 20  # rows of rings in a block of looks: a sixth of a GB to read them
 _PART_MAX_NUMBERS = 1 << 25
 _NUMBER_MAX_BYTES = 9  # 63 bits
+_DEFLATE_MAX_BYTES = 1 << 16  # that zlib adds to numbers that it cannot make shorter
 _STEP_MAX = 1 << 48
 _ROWS_MAX = 1 << 60
 _HEX = re.compile("[0-9a-f]{1,256}")
@@ -72,6 +72,16 @@ class Kind(IntEnum):
     SAVED = 3
     SCALARS = 4
     END = 5
+
+
+_CONTENT_MAX_BYTES: Mapping[int, int] = {
+    Kind.HEADER: 1 << 24,  # spaces whose bounds are listed, number by number
+    Kind.DRAWS: _DRAWS.size + _BLOCK_MAX_NUMBERS * _NUMBER_MAX_BYTES + _DEFLATE_MAX_BYTES,
+    Kind.SAVED: _SAVED.size,
+    Kind.SCALARS: _SCALARS.size,
+    Kind.END: 1 << 16,
+}
+"""What the content of a block that a trainer writes has at most, by its kind."""
 
 
 class JournalFormatError(ServicesError):
@@ -409,7 +419,10 @@ def read_part(path: Path) -> Part:
             trainer writes.
     """
     data = _read_file(path)
-    blocks = list(_whole_blocks(data))
+    try:
+        blocks = list(_whole_blocks(data))
+    except ValueError as error:
+        raise JournalFormatError(path, str(error)) from error
     if not blocks or blocks[0][0] != Kind.HEADER:
         raise JournalFormatError(path, "it has no header")
     try:
@@ -476,20 +489,29 @@ def _read_end(content: bytes) -> End:
     return End(step, printable(reason))
 
 
-def _whole_blocks(data: bytes) -> list[tuple[int, bytes]]:
-    found = []
+def _whole_blocks(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The kind and content of each block up to the first that is not whole; of kinds that are not
+    known, too.
+
+    Raises:
+        ValueError: one is whole and longer than any of its kind that a trainer writes.
+    """
     at = 0
     while at + _HEAD.size <= len(data):
         length, checksum, kind = _HEAD.unpack_from(data, at)
         begin = at + _HEAD.size
         content = data[begin : begin + length]
-        if length > _BLOCK_MAX_BYTES or len(content) < length:
-            break
-        if zlib.crc32(_KIND.pack(kind) + content) != checksum:
-            break
-        found.append((kind, content))
+        if len(content) < length or zlib.crc32(_KIND.pack(kind) + content) != checksum:
+            return
+        largest = _CONTENT_MAX_BYTES.get(kind, length)
+        if length > largest:
+            name = Kind(kind).name.lower()
+            raise ValueError(
+                f"a block of kind {name} has {length:,} bytes, and one of a trainer has at most "
+                f"{largest:,}"
+            )
+        yield kind, content
         at = begin + length
-    return found
 
 
 def _read_draws(
@@ -498,8 +520,9 @@ def _read_draws(
     """The step of the first look, the rows that the looks saw, and which were dropped."""
     first, count = _DRAWS.unpack_from(content)
     expected = count * len(before)
-    if not 0 < expected <= _BLOCK_MAX_NUMBERS:
-        raise ValueError(f"{count:,} looks in a block")
+    most = min(LOOKS_OF_A_BLOCK, _BLOCK_MAX_NUMBERS // len(before))
+    if not 0 < count <= most:
+        raise ValueError(f"{count:,} looks in a block, where a trainer writes 1 to {most:,}")
     largest = expected * _NUMBER_MAX_BYTES
     inflate = zlib.decompressobj()
     expanded = inflate.decompress(content[_DRAWS.size :], largest)

@@ -160,7 +160,8 @@ def bomb(count: int, expanded: int) -> bytes:
     ("count", "expanded", "said"),
     [
         (5, 1 << 20, "5 looks of more than 90 bytes"),
-        (1 << 31, 1 << 20, "2,147,483,648 looks in a block"),
+        (1 << 31, 1 << 20, "2,147,483,648 looks in a block, where a trainer writes 1 to 65,536"),
+        (65_537, 2 * 65_537, "65,537 looks in a block, where a trainer writes 1 to 65,536"),
         (0, 0, "0 looks in a block"),
     ],
 )
@@ -175,6 +176,34 @@ def test_looks_that_would_fill_the_memory_are_refused(
         assert tracemalloc.get_traced_memory()[1] < 1 << 19
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "most"),
+    [
+        (journal.Kind.HEADER, bytes((1 << 24) + 1), "16,777,216"),
+        (journal.Kind.END, End(9, "x" * (1 << 16)), "65,536"),
+        (journal.Kind.SAVED, bytes(41), "40"),
+    ],
+)
+def test_a_block_that_is_longer_than_any_of_a_trainer_is_refused(
+    kind: journal.Kind, content: bytes | End, most: str, tmp_path: Path
+) -> None:
+    if isinstance(content, End):
+        content = json.dumps(content._asdict()).encode()
+    block = journal.make_block(kind, content)
+    path = write_part(tmp_path, block)
+    if kind == journal.Kind.HEADER:
+        path.write_bytes(block)
+    said = rf"of kind {kind.name.lower()} has [\d,]+ bytes, and one of a trainer has at most {most}"
+    with pytest.raises(JournalFormatError, match=said):
+        read_part(path)
+
+
+def test_the_longest_block_of_looks_that_a_trainer_writes_is_read(tmp_path: Path) -> None:
+    looks = [Look((100 + (1 << 43) * at, 7)) for at in range(journal.LOOKS_OF_A_BLOCK)]
+    part = read_part(write_part(tmp_path, draws_block(41, looks, (100, 7))))
+    assert len(part.looks) == len(looks)
 
 
 def test_many_blocks_that_would_fill_the_memory_are_refused(
