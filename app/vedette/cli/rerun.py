@@ -113,7 +113,9 @@ def rerun(
     for option, file in (("--batch", batch), ("--curves", curves)):
         if file is not None:
             check_writable(option, file)
-    with Rerun.open(run, epoch=epoch, step=step, allow_import=allow_import or ()) as again:
+    with Rerun.open(
+        run, epoch=epoch, step=step, until=until, allow_import=allow_import or ()
+    ) as again:
         if span:
             _say(describe_span(again.span), as_text(span_json(again.span)), as_json=as_json)
             return
@@ -201,23 +203,26 @@ def _execute_changed(
     interval = max(1, (segments[-1].end - segments[0].begin) // _RECORDS)
     then, now = Curves(), Curves()
     result = again.execute(segments, now, Change(changes, interval))
-    if result.difference is None:
-        again.execute(segments, then, Change((), interval))
-    else:
+    if result.difference is not None:
         _say(result.lines(), as_text(result.to_json()), as_json=as_json)
         raise typer.Exit(FAILED)
+    again.execute(segments, then, Change((), interval), compares_files=False)
     lines = [
         f"steps {segments[0].begin:,} to {segments[-1].end:,} with {', '.join(changes)}",
         *describe_curves(then.scalars, now.scalars),
     ]
-    if as_text({"": then.scalars}) == as_text({"": now.scalars}):
-        lines.append("no recorded scalar differs: the change has no effect on these steps")
+    is_equal = as_text({"": then.scalars}) == as_text({"": now.scalars})
+    if is_equal:
+        lines.append("no recorded scalar differs: the change may have no effect on the learner")
     different = result.different_files
     lines += different
+    if different:
+        lines.append(result.advice)
     found = {
         "changes": changes,
         "then": then.scalars,
         "changed": now.scalars,
+        "scalars_differ": not is_equal,
         "different": list(different),
     }
     _say(lines, as_text(found), as_json=as_json)

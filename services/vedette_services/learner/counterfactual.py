@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from vedette_services.config.changes import changed_settings
 from vedette_services.config.loading import config_from_table
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
 from vedette_services.config.settings import merge_tables, settings_table
-from vedette_services.errors import SettingError, UsageError
+from vedette_services.errors import ManySettingsError, SettingError, UsageError, raise_errors
 from vedette_services.learner.rerun import Watch
 
 _PARTS = ("agent", "learner", "replay")
@@ -46,7 +47,8 @@ class Change:
     def __init__(self, settings: Iterable[str], record_interval: int) -> None:
         self._record_interval = record_interval
         self._given = tuple(settings)
-        self._table = settings_table(self._given, "--with")
+        with _errors_of_with():
+            self._table = settings_table(self._given, "--with")
         for part, keys in self._table.items():
             for key in keys if isinstance(keys, Mapping) else ("",):
                 name = f"{part}.{key}".rstrip(".")
@@ -58,10 +60,13 @@ class Change:
         """The configuration with the change.
 
         Raises:
-            SettingError: the stored rows, or the saved weights, depend on one of its settings.
+            SettingError: a value is wrong; or the stored rows, or the saved weights, depend on one
+                of its settings.
+            ManySettingsError: several values are wrong.
             UsageError: it changes nothing.
         """
-        changed = config_from_table(merge_tables(config_table(config), self._table))
+        with _errors_of_with():
+            changed = config_from_table(merge_tables(config_table(config), self._table))
         settings = changed_settings(config, changed)
         for setting in settings:
             if "samples" in setting.stored_in:
@@ -76,6 +81,17 @@ class Change:
         record = {"record_agent_info_interval": min(interval, self._record_interval)}
         learner = changed.learner.model_copy(update=record)
         return changed.model_copy(update={"learner": learner})
+
+
+@contextmanager
+def _errors_of_with() -> Iterator[None]:
+    """Raise the errors of settings with the option that has given them."""
+    try:
+        yield
+    except (SettingError, ManySettingsError) as error:
+        raise_errors(
+            [SettingError(f"--with {each.key}", each.why, each.fix) for each in error.errors]
+        )
 
 
 def _given(key: str) -> SettingError:

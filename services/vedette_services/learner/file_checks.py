@@ -82,7 +82,11 @@ def check_checkpoints(
     }
     if (hashes := start_hashes(first, parts)) is not None:
         executed[first.begin] = hashes
-    for path in Checkpoints(run.checkpoints, keep=1).list():
+    paths = Checkpoints(run.checkpoints, keep=1).list()
+    there = [int(path.name) for path in paths]
+    newest_saved = max((step for _, step in saved), default=0)
+    yield from _missing(executed, there, oldest=min(there, default=newest_saved))
+    for path in paths:
         step = int(path.name)
         name = f"checkpoints/{step}"
         if not first.begin <= step <= segments[-1].end:
@@ -102,6 +106,20 @@ def check_checkpoints(
             yield FileCheck(name, equal=True)
         else:
             yield FileCheck(name, equal=False, why="it is not the state that was saved")
+
+
+def _missing(saved: Collection[int], there: Collection[int], oldest: int) -> Iterator[FileCheck]:
+    """The checks of checkpoints that are missing, and that no run removes itself.
+
+    Args:
+        saved: the steps of those that the journal has a hash of.
+        there: the steps of those that are there.
+        oldest: that a run has kept, which removes the oldest first.
+    """
+    for step in sorted(saved):
+        if step >= oldest and step not in there:
+            why = "not compared: it is not there, and the journal has a hash of it"
+            yield FileCheck(f"checkpoints/{step}", equal=None, why=why)
 
 
 def find_hashes(state: State) -> StateHashes | None:

@@ -14,7 +14,7 @@ and what it recorded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -31,7 +31,7 @@ from vedette_rl.device.host_copy import mark_work, settled
 from vedette_rl.device.loader import DeviceLoader, RingLoader, make_loader
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.envs.stored_spaces import spaces_from_json
-from vedette_rl.errors import CheckpointError, ReplayFormatError, RlError
+from vedette_rl.errors import CheckpointError, ReplayFormatError, ReplayTornError, RlError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.config import ACTORS
@@ -148,6 +148,8 @@ class Result:
         files: checkpoints of these steps that were looked at.
         rows: that are not as they were written, or have no checksum.
         changes: what results may depend on and is another than then: a line each.
+        sound_until: the last step that saw no row of those that are not as they were written; None:
+            there is none behind the first state, or it is not known.
         last: the state at the end.
     """
 
@@ -162,6 +164,7 @@ class Result:
     files: tuple[FileCheck, ...] = ()
     rows: tuple[RowCheck, ...] = ()
     changes: tuple[str, ...] = ()
+    sound_until: int | None = None
     last: State = field(default_factory=dict)
 
     @property
@@ -174,6 +177,14 @@ class Result:
         """Checkpoints and rows that are not as they were written, a line each."""
         files = [each.describe() for each in self.files if each.equal is False]
         return (*files, *[each.describe() for each in self.rows if each.columns])
+
+    @property
+    def advice(self) -> str:
+        """Say what can be done about files that are different."""
+        before = ""
+        if self.sound_until is not None:
+            before = f"; --until {self.sound_until} executes the steps before those rows were drawn"
+        return f"copy the run again, or put these files back as they were{before}"
 
     @property
     def not_compared(self) -> tuple[str, ...]:
@@ -200,6 +211,8 @@ class Result:
         else:
             yield "no state and no record of scalars lies between these steps: nothing was compared"
         yield from self.different_files
+        if self.different_files:
+            yield self.advice
         yield from self.not_compared
         if self.changes:
             yield "what results may depend on, and is another than then:"
@@ -243,6 +256,7 @@ class Rerun:
         parts: of its journal.
         epoch: whose steps; None: the last one's.
         step: that is to be among them, also before a gap in the journal; None: the last one.
+        until: the last step that is to be executed; None: the last one.
         allow_import: packages that it may import, whoever has begun the run.
     """
 
@@ -252,6 +266,7 @@ class Rerun:
         parts: list[Part],
         epoch: int | None,
         step: int | None,
+        until: int | None,
         allow_import: Collection[str],
         held: ExitStack,
     ) -> None:
@@ -266,7 +281,7 @@ class Rerun:
         self._chain = chain
         config = self._config_of(chain[-1])
         self._hold_replay(config)
-        self.span: Span = find_span(run, chain, self._open_rings(config), parts)
+        self.span: Span = find_span(run, chain, self._open_rings(config), parts, until)
 
     @classmethod
     @contextmanager
@@ -276,6 +291,7 @@ class Rerun:
         *,
         epoch: int | None = None,
         step: int | None = None,
+        until: int | None = None,
         allow_import: Collection[str] = (),
     ) -> Iterator[Self]:
         """Open a run.
@@ -284,6 +300,7 @@ class Rerun:
             epoch: whose steps, also where a later start has gone on from an earlier checkpoint;
                 None: the last one's.
             step: that is to be among them, also before a gap in the journal.
+            until: the last step that is to be executed, so that rows of later ones may be missing.
 
         Raises:
             NotARunError: there is none.
@@ -298,7 +315,13 @@ class Rerun:
                 why = f"a learner runs here ({error.holder}): stop it, or execute a copy"
                 raise NotExecutableError(directory, why) from error
             try:
-                again = cls(run, read_parts(run), epoch, step, allow_import, held)
+                again = cls(run, read_parts(run), epoch, step, until, allow_import, held)
+            except ReplayTornError as error:
+                why = (
+                    f"the replay's file {error.path} {error.why}: copy the run again, or put a "
+                    "whole file back"
+                )
+                raise NotExecutableError(directory, why) from error
             except ReplayFormatError as error:
                 raise NotExecutableError(directory, str(error)) from error
             yield again
@@ -313,6 +336,8 @@ class Rerun:
         segments: tuple[Segment, ...],
         watch: Watch | None = None,
         changed: Callable[[RunConfig], RunConfig] = lambda config: config,
+        *,
+        compares_files: bool = True,
     ) -> Result:
         """Execute segments of the span, up to the first difference, once the files that they rest
         on were compared with what was written down of them.
@@ -321,13 +346,11 @@ class Rerun:
             watch: sees every step.
             changed: makes the configuration to execute of that of the run; where it is another
                 one, no step is compared.
+            compares_files: False: they were compared by an execution of the same segments.
         """
         result = Result(segments[0].begin, segments[-1].end)
-        epochs = {each.header.epoch for each in self._chain}
-        epochs |= {epoch for each in self._chain if (epoch := each.header.written_by) is not None}
-        result.files = tuple(check_checkpoints(self._run, self._parts, segments, epochs))
-        rings = self._open_rings(self._config_of(segments[-1].part))
-        result.rows = tuple(check_rows(rings, self._drawn_rows(segments, rings)))
+        if compares_files:
+            self._compare_files(segments, result)
         state = self._first_state(segments[0])
         expected = start_hashes(segments[0], self._parts)
         if state and expected is not None and find_hashes(state) != expected:
@@ -345,6 +368,17 @@ class Rerun:
             result.files += (best.uncompared(),)
         result.last = state
         return result
+
+    def _compare_files(self, segments: tuple[Segment, ...], result: Result) -> None:
+        epochs = {each.header.epoch for each in self._chain}
+        epochs |= {epoch for each in self._chain if (epoch := each.header.written_by) is not None}
+        result.files = tuple(check_checkpoints(self._run, self._parts, segments, epochs))
+        rings = self._open_rings(self._config_of(segments[-1].part))
+        result.rows = tuple(check_rows(rings, self._drawn_rows(segments, rings)))
+        spoilt = {each.source: each.begin for each in reversed(result.rows) if each.columns}
+        until = _last_step_before(segments, spoilt)
+        if spoilt and until is not None and until > result.begin:
+            result.sound_until = until
 
     def _drawn_rows(
         self, segments: tuple[Segment, ...], rings: Mapping[str, RingReader]
@@ -547,7 +581,11 @@ class Rerun:
             except OSError as error:
                 raise ReplayFormatError(f"{place} cannot be read: {error.strerror}") from error
             if find_recovery(place, manifest) is not None:
-                why = f"the last rows in {place} are lost: start the run once, which recovers them"
+                why = (
+                    f"the last rows in {place} are lost: this copy is not whole, or the power was "
+                    "lost; copy the run again, or start it once, which recovers the rows before "
+                    "them (--until executes the steps that saw no others)"
+                )
                 raise NotExecutableError(root, why)
 
     def _config_of(self, part: Part) -> RunConfig:
@@ -666,6 +704,33 @@ class _Comparison:
         self._stop = True
         if self._result.difference is None:
             self._result.difference = Difference(step, self._equal, what, failed)
+
+
+def _last_step_before(segments: Sequence[Segment], rows: Mapping[str, int]) -> int | None:
+    """The last step that saw none of the rows from these numbers on.
+
+    Args:
+        rows: a number, by the name of the replay.
+
+    Returns:
+        None where one of the replays does not grow, or its rows are frames.
+    """
+    until = segments[0].begin
+    for segment in segments:
+        part = segment.part
+        names = [ring.name for ring in part.header.rings]
+        if not rows.keys() <= set(names):
+            return None
+        counts = [
+            int(np.searchsorted(part.looks[:, names.index(name)], number, side="right"))
+            for name, number in rows.items()
+        ]
+        count = min(counts, default=len(part.looks))
+        last = part.header.step + int(np.count_nonzero(~part.dropped[:count]))
+        if last < segment.end:
+            return max(until, last)
+        until = segment.end
+    return until
 
 
 def _describe_error(error: Exception) -> str:

@@ -7,7 +7,8 @@ state that is there whose draws lie in rows that the replay still has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from vedette_services.errors import UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.journal import (
     CONTRACT,
+    Header,
     JournalFormatError,
     Part,
     list_parts,
@@ -33,6 +35,9 @@ from vedette_services.run.journal import (
 
 _NUMBERS_MAX = 1 << 28
 """Numbers of a journal, of eight bytes each."""
+
+_AND = "; and "
+"""Between two reasons."""
 
 
 class NotExecutableError(UsageError):
@@ -158,10 +163,16 @@ def describe_no_journal(run: RunDirectory) -> str:
     if is_import_name(name := table.get("replay", {}).get("name", "")):
         return describe_own_replay(name)
     if "journal" in learner:
-        return (
-            "it has no journal: the disk was short or refused it (log/learner.log says so), or it "
-            "was run by a loop of your own"
+        whys = (
+            "the disk was short or refused it (log/learner.log says so), or it was run by a loop "
+            "of your own"
         )
+        if not run.journal.is_dir():
+            return (
+                f"the journal is not there: {run.journal} was removed, or not copied with the run; "
+                f"or it was not written: {whys}"
+            )
+        return f"it has no journal: {run.journal} has no part of it: {whys}"
     return "it has no journal: it was run by a loop of your own, or by release 0.3.0 or before"
 
 
@@ -229,6 +240,7 @@ def find_span(
     chain: Sequence[Part],
     rings: Mapping[str, RingReader],
     parts: Sequence[Part] = (),
+    until: int | None = None,
 ) -> Span:
     """The span of a chain of parts.
 
@@ -236,75 +248,143 @@ def find_span(
         rings: those that grow, by the names of their sources.
         parts: all of the journal, by which is said why the chain begins no earlier, or ends before
             the run.
+        until: the last step that is asked for, behind which rows need not be there; None: the last
+            one.
 
     Raises:
         NotExecutableError: nothing of it can be executed again.
     """
+    if until is not None:
+        chain = [part for part in chain if part.header.step < until] or chain[:1]
+    last = chain[-1].last_step if until is None else min(until, chain[-1].last_step)
+    ends = [after.header.step for _, after in pairwise(chain)] + [last]
     whole: list[Segment] = []
-    ends = [after.header.step for _, after in pairwise(chain)] + [chain[-1].last_step]
-    why = ""
-    for part, end in reversed(list(zip(chain, ends, strict=True))):
-        if part.header.contract != CONTRACT:
-            release = part.header.versions.get("vedette", "?")
-            why = (
-                f"its journal is of contract {part.header.contract}, and this release executes "
-                f"{CONTRACT}: use Vedette {release}"
-            )
-            break
-        if part.header.run != run.identity().run_id:
-            why = f"its journal is of run {part.header.run}: another one, or before --new-replay"
-            break
-        begin, why = _first_executable(part, end, rings)
-        if begin < end:
+    whys: list[str] = []
+    for number in reversed(range(len(chain))):
+        part, end = chain[number], ends[number]
+        foreign = list(_describe_foreign(run, part.header))
+        begin, gone = _first_executable(part, end, rings)
+        if not foreign and begin < end:
             whole.insert(0, Segment(part, begin, end))
-        if why:
+        whys = foreign + gone
+        if whys:
+            if not foreign and begin == end:
+                count = number + 1
+                whys[-1] += _describe_before(run, chain[:count], ends[:count], rings)
             break
     starts = _states(run, whole)
     if not whole or not starts or starts[0] >= ends[-1]:
-        raise NotExecutableError(run.root, why or _describe_no_state(run, chain))
-    if not why and starts[0] > chain[0].header.step:
-        why = _describe_no_state(run, chain)
-    if not why and chain[0].header.written_by is not None:
-        why = _describe_gap(chain[0], parts)
+        if whole or not whys:
+            whys.append(_describe_no_state(run, chain))
+        raise NotExecutableError(run.root, _AND.join(whys))
+    if _was_saved_before(whole, starts[0]):
+        whys.append(_describe_no_state(run, chain))
+    if not whys and chain[0].header.written_by is not None:
+        whys.append(_describe_gap(chain[0], parts))
     begins = [each for each in whole if each.end > starts[0]]
     first = Segment(begins[0].part, max(begins[0].begin, starts[0]), begins[0].end)
-    is_newest = bool(parts) and chain[-1] is parts[-1]
+    is_newest = bool(parts) and chain[-1] is parts[-1] and last == chain[-1].last_step
     why_not_later = _describe_rest(run, chain[-1]) if is_newest else ""
-    return Span((first, *begins[1:]), starts, why, why_not_later)
+    return Span((first, *begins[1:]), starts, _AND.join(whys), why_not_later)
 
 
-def _first_executable(part: Part, end: int, rings: Mapping[str, RingReader]) -> tuple[int, str]:
+def _describe_foreign(run: RunDirectory, header: Header) -> Iterator[str]:
+    """Say why a part is not executed by this release, or is none of this run."""
+    if header.contract != CONTRACT:
+        release = header.versions.get("vedette", "?")
+        yield (
+            f"its journal is of contract {header.contract}, and this release executes "
+            f"{CONTRACT}: use Vedette {release}"
+        )
+    if header.run != run.identity().run_id:
+        yield f"its journal is of run {header.run}: another one, or before --new-replay"
+
+
+def _was_saved_before(segments: Sequence[Segment], start: int) -> bool:
+    """True where a state of these steps was saved before the first that is there."""
+    return any(
+        each.begin <= step < start
+        for each in segments
+        for step in (each.part.header.step, *each.part.saved)
+    )
+
+
+def _describe_before(
+    run: RunDirectory,
+    chain: Sequence[Part],
+    ends: Sequence[int],
+    rings: Mapping[str, RingReader],
+) -> str:
+    """How to execute the steps before those whose rows are of another time; "" where none can
+    be."""
+    lasts = [
+        min(last, end)
+        for part, end in zip(chain, ends, strict=True)
+        if (last := _last_step_with_rows(part, rings)) > part.header.step
+    ]
+    until = max(lasts, default=0)
+    if not 0 < until < ends[-1]:
+        return ""
+    try:
+        find_span(run, chain, rings, until=until)
+    except NotExecutableError:
+        return ""
+    return f" (--until {until} executes what is before)"
+
+
+def _last_step_with_rows(part: Part, rings: Mapping[str, RingReader]) -> int:
+    """The last step of a part up to which all rows that were seen are there, or were; its begin
+    where there is none."""
+    count = len(part.looks)
+    for number, ring in enumerate(part.header.rings):
+        reader = rings.get(ring.name)
+        seen = part.looks[:count, number].tolist()
+        count = bisect_left(
+            seen,
+            True,
+            key=lambda rows: reader is None or not reader.has_rows_of(ring.branch, rows),
+        )
+    return part.header.step + int(np.count_nonzero(~part.dropped[:count]))
+
+
+def _first_executable(
+    part: Part, end: int, rings: Mapping[str, RingReader]
+) -> tuple[int, list[str]]:
     """The first step of a part behind which all draws up to `end` lie in rows that are there, and
-    why there is none before; "" where that is its begin."""
+    why there is none before; no reason where that is its begin."""
     header = part.header
-    begin, why = header.step, ""
+    begin = header.step
+    whys = []
     count = part.looks_until(end)
     steps = header.step + np.cumsum(~part.dropped[:count]) - ~part.dropped[:count]
     for number, ring in enumerate(header.rings):
         reader = rings.get(ring.name)
         if reader is None:
-            return end, f"replay {ring.name} is not there"
+            return end, [f"replay {ring.name} is not there"]
         seen = part.looks[:count, number]
         if count and not reader.has_rows_of(ring.branch, int(seen[-1])):
             if reader.branch == ring.branch:
-                return end, (
+                why = (
                     f"replay {ring.name} has {reader.inserted:,} rows, and step {end:,} saw "
                     f"{int(seen[-1]):,}: this copy of the run is of different times; copy it again"
                 )
-            reason = "(lost power, or --new-replay)"
-            return end, (
-                f"replay {ring.name} has used its row numbers again since {reason}: nothing before "
-                f"step {end:,} can be executed"
-            )
+            else:
+                reason = "(lost power, or --new-replay)"
+                why = (
+                    f"replay {ring.name} has used its row numbers again since {reason}: rows that "
+                    f"step {end:,} saw are gone"
+                )
+            return end, [why]
         gone = _looks_without_rows(seen, ring.floor, reader)
-        if gone and int(steps[gone - 1]) + 1 > begin:
-            begin = int(steps[gone - 1]) + 1
+        if gone and int(steps[gone - 1]) + 1 > header.step:
+            step = int(steps[gone - 1]) + 1
             needs = max(ring.floor, int(seen[gone - 1]) - reader.capacity)
-            why = (
-                f"step {begin:,} needs row {needs:,} of replay {ring.name}, and the oldest there "
+            whys.append(
+                f"step {step:,} needs row {needs:,} of replay {ring.name}, and the oldest there "
                 f"is {_oldest(reader):,}; a larger replay.keep keeps more"
             )
-    return min(begin, end), why
+            begin = max(begin, step)
+    return min(begin, end), whys
 
 
 def _looks_without_rows(seen: NDArray[np.int64], floor: int, reader: RingReader) -> int:

@@ -17,13 +17,16 @@ import numpy as np
 import pytest
 from killed_runs import KilledRun, config_of  # of tests/support
 
+from vedette.cli.app import main
 from vedette.rerunning import Progress
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.errors import ServicesError
+from vedette_services.learner import rerun
 from vedette_services.learner.rerun import Rerun
 from vedette_services.run.journal import StateHashes, list_parts, saved_block
 
 Run = Callable[..., tuple[int, str]]
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,8 @@ def test_the_span_is_said(vedette: Run, trained: Path) -> None:
         (["--with", "agent.learning_rat=1"], "did you mean agent.learning_rate?"),
         (["--with", "agnt.learning_rate=1"], "agnt"),
         (["--with", "agent.learning_rate"], "--with agent.learning_rate: write KEY=VALUE"),
+        (["--with", "agent.learning_rate=x"], "--with agent.learning_rate: must be a number, not"),
+        (["--with", "env.kwargs.x=None"], "--with env.kwargs.x: None is no value that TOML has"),
         (["--with", "agent.hidden_sizes=[8]"], "--with agent.hidden_sizes: the saved states have"),
         (["--with", "agent.double=true"], "--with agent.double=true: the run has it so"),
         (["--bisect", "nan", "--batch", "no/b.npz"], "--batch no/b.npz: there is no folder no"),
@@ -159,6 +164,56 @@ def test_another_setting_is_executed_on_the_same_data_beside_the_old_one(
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "curves.csv").read_text()
 
 
+def test_a_setting_without_effect_is_said(vedette: Run, trained: Path) -> None:
+    asked = ("rerun", trained, "--from", "100", "--with", "learner.sync_interval=7")
+    status, said = vedette(*asked)
+    assert status == 0
+    line = "no recorded scalar differs: the change may have no effect on the learner\n"
+    assert said.endswith(line)
+    assert json.loads(vedette(*asked, "--json")[1])["scalars_differ"] is False
+    asked = ("rerun", trained, "--from", "100", "--with", "agent.learning_rate=0.1")
+    assert line not in vedette(*asked)[1]
+    assert json.loads(vedette(*asked, "--json")[1])["scalars_differ"] is True
+
+
+def test_files_are_compared_once_for_two_curves(
+    vedette: Run, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[object] = []
+    check = rerun.check_checkpoints
+    monkeypatch.setattr(
+        rerun, "check_checkpoints", lambda *given: compared.append(given) or check(*given)
+    )
+    assert vedette("rerun", trained, "--with", "agent.learning_rate=0.1")[0] == 0
+    assert len(compared) == 1
+
+
+def test_with_json_nothing_else_is_on_stdout(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for status, asked in (
+        (0, []),
+        (0, ["--span"]),
+        (1, ["--bisect", "loss > 1e9"]),
+        (0, ["--bisect", "loss > 0", "--batch", "batch.npz"]),
+        (0, ["--with", "agent.learning_rate=0.1", "--curves", "curves.csv"]),
+        (2, ["--from", "500"]),
+        (2, ["--with", "agent.hidden_sizes=[8]"]),
+        (2, ["--epoch", "9"]),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["rerun", str(trained), "--json", *asked])
+        said = capsys.readouterr()
+        assert left.value.code == status
+        if status == 2:
+            assert said.out == ""
+            assert said.err.startswith("vedette: ")
+        else:
+            assert said.err == ""
+            json.loads(said.out)
+
+
 def test_no_answer_rests_on_a_begin_that_was_changed(
     vedette: Run, trained: Path, tmp_path: Path
 ) -> None:
@@ -179,7 +234,7 @@ def test_no_answer_rests_on_a_begin_that_was_changed(
     # another file says nothing of what was asked, and is named all the same
     status, said = vedette("rerun", "run", "--with", "agent.learning_rate=0.1")
     assert status == 0
-    assert f"checkpoints/{step}: it is not the state that was saved" in said
+    assert f"checkpoints/{step}: it is not the state that was saved\ncopy the run again" in said
 
 
 def test_a_difference_alone_has_its_exit_status(

@@ -28,8 +28,10 @@ from vedette_rl.core import Agent
 from vedette_rl.envs.stored_spaces import spaces_from_json
 from vedette_rl.replay import ring_files
 from vedette_rl.replay.checksums import CHECKSUMS
+from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingReader
+from vedette_rl.replay.syncing import SYNCED
 from vedette_rl.replay.uniform import DrawnRows
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.config import RunConfig
@@ -233,6 +235,25 @@ def test_a_checkpoint_that_an_execution_comes_by_is_compared_with_its_hash(run: 
     assert any(line.startswith("checkpoints/300: it cannot be read") for line in lines)
 
 
+def test_a_checkpoint_that_no_run_removes_and_is_missing_is_named(run: Path) -> None:
+    assert execute(run).not_compared == (), "a run removes the oldest itself"
+    oldest, newest = checkpoint_steps(run)
+    assert oldest < 299
+    with list_parts(run / "journal")[-1].open("ab") as part:
+        part.write(saved_block(299, StateHashes(bytes(16), bytes(16))))
+    why = "not compared: it is not there, and the journal has a hash of it"
+    missing = [f"checkpoints/299: {why}", f"checkpoints/{newest}: {why}"]
+    result = execute(run)
+    assert result.equal
+    assert list(result.not_compared) == missing[:1]
+    shutil.rmtree(run / "checkpoints" / str(newest))
+    assert list(execute(run).not_compared) == missing
+    assert execute(run, 0, 298).not_compared == ()
+    shutil.rmtree(run / "checkpoints" / str(oldest))
+    assert list(execute(run).not_compared) == missing[1:]
+    assert execute(run, 0, 299).not_compared == ()
+
+
 def test_a_checkpoint_of_another_start_is_named_as_not_compared(run: Path) -> None:
     place = run / "checkpoints" / "300"
     state, meta = read_state(place)
@@ -350,6 +371,25 @@ def test_a_flipped_bit_of_a_row_is_named(column: str, closed: Path) -> None:
         )
         for line in result.lines()
     )
+
+
+def test_what_can_be_done_about_spoilt_rows_is_said(closed: Path) -> None:
+    with Rerun.open(closed) as again:
+        (last, *_) = again.span.segments[-1].part.looks[-1].tolist()
+    flip(closed, "manager", last - 1)
+    result = execute(closed)
+    until = result.sound_until
+    assert until is not None
+    assert 0 < until < 300
+    said = "copy the run again, or put these files back as they were"
+    line = f"{said}; --until {until} executes the steps before those rows were drawn"
+    assert line in result.lines()
+    assert not execute(closed, 0, until).different_files
+    assert execute(closed, 0, until + 1).different_files
+    flip(closed, "manager", first_row(closed))
+    result = execute(closed)
+    assert result.sound_until is None
+    assert said in result.lines()
 
 
 def test_a_step_that_spoilt_rows_end_is_a_difference(closed: Path) -> None:
@@ -521,6 +561,11 @@ def without_a_column(run: Path) -> None:
     next((run / "replay").glob("*-reward.bin")).unlink()
 
 
+def without_commits(run: Path) -> None:
+    for name in (COMMITS, SYNCED):
+        (run / "replay" / name).unlink(missing_ok=True)
+
+
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "no journal": (without_journal, "it has no journal: it was run by a loop of your own, or by"),
     "another contract": (
@@ -531,7 +576,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "another branch": (
         with_a_new_branch,
         r"replay actors has used its row numbers again since \(lost power, or --new-replay\): "
-        r"nothing before step 300 can",
+        r"rows that step 300 saw are gone \(--until \d+ executes what is before\)",
     ),
     "a changed configuration": (
         with_a_changed_configuration,
@@ -541,7 +586,14 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         with_fewer_rows,
         r"replay actors has [\d,]+ rows, and step 300 saw [\d,]+: this copy of the run is",
     ),
-    "no rewards": (without_a_column, r"reward\.bin is missing"),
+    "no rewards": (
+        without_a_column,
+        r"reward\.bin is missing: copy the run again, or put a whole file back$",
+    ),
+    "lost rows": (
+        without_commits,
+        r"the last rows in .* are lost: .*; copy the run again, or start it once, .*--until",
+    ),
     "no configuration": (without_its_configuration, r"\.toml is missing"),
 }
 
@@ -603,6 +655,43 @@ def test_no_learner_starts_meanwhile_and_nothing_changes(
             RunDirectory(run).lock()
         again.execute(again.span.cut(None, None))
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("change", [with_fewer_rows, with_a_new_branch])
+def test_what_saw_rows_that_are_there_is_executed_up_to_a_step(
+    change: Callable[[Path], None], run: Path
+) -> None:
+    change(run)
+    with pytest.raises(NotExecutableError) as refused:
+        Rerun.open(run).__enter__()
+    found = re.search(r"--until (\d+) executes what is before", str(refused.value))
+    assert found
+    until = int(found[1])
+    with Rerun.open(run, until=until) as again:
+        assert (again.span.begin, again.span.end) == (0, until)
+        assert again.execute(again.span.cut(None, until)).equal
+    with pytest.raises(NotExecutableError):
+        Rerun.open(run, until=until + 1).__enter__()
+
+
+def test_each_reason_why_no_step_before_is_executed_is_named(run: Path) -> None:
+    first, *_, last = list_parts(run / "journal")
+    step = read_part(last).header.step
+    ring = read_part(first).header.rings[0]
+    with_header(first, run="77", rings=(replace(ring, branch="another"),))
+    for path in (run / "checkpoints").iterdir():
+        if int(path.name) <= step:
+            shutil.rmtree(path)
+    with Rerun.open(run) as again:
+        assert again.span.begin > step
+        whys = again.span.why_not_earlier.split("; and ")
+    begins = [
+        "its journal is of run 77: another one, or before --new-replay",
+        "replay actors has used its row numbers again since (lost power, or --new-replay): rows ",
+        "its journal begins at step 0, and of the states since there are the checkpoints ",
+    ]
+    assert len(whys) == len(begins)
+    assert all(why.startswith(begin) for why, begin in zip(whys, begins, strict=True))
 
 
 def test_rows_that_are_gone_are_named_with_what_keeps_them(tmp_path: Path) -> None:
@@ -691,7 +780,10 @@ def test_another_machine_is_named_in_the_answer(run: Path) -> None:
     ("table", "said"),
     [
         ("[learner]\njournal = false\n", "it was run with learner.journal=false"),
-        ("[learner]\njournal = true\n", "the disk was short or refused it .log/learner.log says"),
+        (
+            "[learner]\njournal = true\n",
+            "the journal is not there: .*/journal was removed, or not copied .* disk was short",
+        ),
         ("[learner]\nranks = 2\n", "learner.ranks is 2: ranks other than 0"),
         ('[replay]\nname = "my:Replay"\n', "replay.name my:Replay: a replay of your own may read"),
     ],
@@ -702,6 +794,14 @@ def test_a_run_without_a_journal_is_refused_with_its_setting(
     without_journal(run)
     (run / "config.toml").write_text(table)
     with pytest.raises(NotExecutableError, match=said):
+        Rerun.open(run).__enter__()
+
+
+def test_a_journal_without_a_part_is_refused(run: Path) -> None:
+    without_journal(run)
+    (run / "journal").mkdir()
+    (run / "config.toml").write_text("[learner]\njournal = true\n")
+    with pytest.raises(NotExecutableError, match="/journal has no part of it: the disk was short"):
         Rerun.open(run).__enter__()
 
 
