@@ -573,6 +573,9 @@ class Rerun:
         root = self._run.root
         places = [source_directory(config, root, name) for name in config.replay.sources]
         for place in (replay_directory(config, root), *places):
+            if not place.is_dir():
+                why = f"the replay is not there: {place} was removed, or not copied with the run"
+                raise NotExecutableError(root, why)
             manifest = read_manifest(place)
             try:
                 self._held.callback(os.close, ring_files.lock_directory(place, shared=True))

@@ -561,6 +561,10 @@ def without_a_column(run: Path) -> None:
     next((run / "replay").glob("*-reward.bin")).unlink()
 
 
+def without_replay(run: Path) -> None:
+    shutil.rmtree(run / "replay")
+
+
 def without_commits(run: Path) -> None:
     for name in (COMMITS, SYNCED):
         (run / "replay" / name).unlink(missing_ok=True)
@@ -590,6 +594,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         without_a_column,
         r"reward\.bin is missing: copy the run again, or put a whole file back$",
     ),
+    "no replay": (without_replay, "the replay is not there: .*/replay was removed, or not copied"),
     "lost rows": (
         without_commits,
         r"the last rows in .* are lost: .*; copy the run again, or start it once, .*--until",
