@@ -679,16 +679,21 @@ def test_what_saw_rows_that_are_there_is_executed_up_to_a_step(
         Rerun.open(run, until=until + 1).__enter__()
 
 
-def test_each_reason_why_no_step_before_is_executed_is_named(run: Path) -> None:
-    first, *_, last = list_parts(run / "journal")
-    step = read_part(last).header.step
+def test_each_reason_why_no_step_before_is_executed_is_named(tmp_path: Path) -> None:
+    config = config_of("dqn", steps=120)
+    run = KilledRun(tmp_path, config, random.Random(0))
+    run.train(kills=0)
+    stop = config.stop.model_copy(update={"max_opts": 300})
+    run.config = config.model_copy(update={"stop": stop})
+    run.train(kills=0)
+    first, _ = list_parts(tmp_path / "journal")
     ring = read_part(first).header.rings[0]
     with_header(first, run="77", rings=(replace(ring, branch="another"),))
-    for path in (run / "checkpoints").iterdir():
-        if int(path.name) <= step:
-            shutil.rmtree(path)
-    with Rerun.open(run) as again:
-        assert again.span.begin > step
+    for step in checkpoint_steps(tmp_path):
+        if step <= 120:
+            shutil.rmtree(tmp_path / "checkpoints" / str(step))
+    with Rerun.open(tmp_path) as again:
+        assert again.span.begin > 120
         whys = again.span.why_not_earlier.split("; and ")
     begins = [
         "its journal is of run 77: another one, or before --new-replay",
