@@ -534,9 +534,15 @@ def without_journal(run: Path) -> None:
     shutil.rmtree(run / "journal")
 
 
+def rows_seen_in_the_middle(run: Path) -> int:
+    """Rows that a draw in the middle of the newest start saw: how many there were is by chance."""
+    looks = read_part(list_parts(run / "journal")[-1]).looks
+    return int(looks[len(looks) // 2, 0])
+
+
 def with_a_new_branch(run: Path) -> None:
-    inserted = ring_files.read_inserted(run / "replay")
-    ring_files.write_cursor(run / "replay", inserted // 2, 0, new_branch=True)
+    rows = rows_seen_in_the_middle(run)
+    ring_files.write_cursor(run / "replay", rows, 0, new_branch=True)
 
 
 def without_states(run: Path) -> None:
@@ -553,8 +559,8 @@ def without_its_configuration(run: Path) -> None:
 
 def with_fewer_rows(run: Path) -> None:
     """As where the replay was copied first, and the learner went on."""
-    inserted = ring_files.read_inserted(run / "replay")
-    ring_files.write_cursor(run / "replay", inserted // 2, 0, new_branch=False)
+    rows = rows_seen_in_the_middle(run)
+    ring_files.write_cursor(run / "replay", rows, 0, new_branch=False)
 
 
 def without_a_column(run: Path) -> None:
