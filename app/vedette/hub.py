@@ -32,7 +32,7 @@ from vedette_services.run.provenance import (
     public_start,
     read_provenance,
 )
-from vedette_services.status.stop_conditions import EXIT_REASONS, describe_exit
+from vedette_services.status.stop_conditions import EXIT_REASONS, describe_exit, trained_seconds
 
 SCHEME = "hf://"
 POLICY = "policy.safetensors"
@@ -118,7 +118,7 @@ def push_policy(
         folder = Path(place)
         evaluation = write_folder(run, folder, target.name, checkpoint, episodes, allow_import)
         added = [CommitOperationAdd(path.name, path) for path in sorted(folder.iterdir())]
-        message = f"version {evaluation.version} of {run.resolve().name}"
+        message = f"version {evaluation.version:,} of {run.resolve().name}"
         with _hub_errors(target):
             api = HfApi(library_name="vedette")
             url = api.create_repo(target.name, private=private or None, exist_ok=True)
@@ -272,6 +272,7 @@ def model_card(
     summary = read_summary(run.directory)
     config = run.config
     low, high = bootstrap_interval(np.array(evaluation.returns), statistic=mean)
+    trained = trained_seconds(summary)
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = files("vedette").joinpath("model_card.md").read_text("utf-8")
     return environment.from_string(template).render(
@@ -284,7 +285,7 @@ def model_card(
         best=summary.eval.best_return_mean,
         env_steps=format_number(summary.env_steps),
         opt_steps=format_number(summary.opt_steps),
-        duration=None if summary.seconds is None else format_clock(summary.seconds),
+        duration=None if trained is None else format_clock(trained),
         ended=describe_exit(summary) if summary.exit_reason in EXIT_REASONS else "",
         seed=config.seed,
         start=public_start(starts[-1]) if starts else None,

@@ -38,7 +38,8 @@ _INSTEAD_OF_COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("resume", "continue", "restart"), _RESUME),
     **dict.fromkeys(("load", "finetune", "fine-tune"), _OTHER_WEIGHTS),
     **{
-        name: f"did you mean `vedette run --agent {name}`?" for name in ("dqn", "iqn", "sac", "td3")
+        name: f"did you mean `vedette run --agent {name}`?"
+        for name in ("dqn", "iqn", "sac", "td3", "appo")
     },
 }
 """What to do instead of a command that does not exist."""
@@ -55,6 +56,8 @@ def instead_of_command(given: str, commands: Sequence[str], *, words: bool = Tru
         return instead
     others = _COMMANDS if words else {}
     near = difflib.get_close_matches(given, [*commands, *others], n=1, cutoff=0.75)
+    # of a word of three letters two that are swapped are a third of it
+    near = near or difflib.get_close_matches(given, commands, n=1, cutoff=0.65)
     meant = others.get(near[0], near[0]) if near else ""
     return f"did you mean {meant}?" if meant else ""
 

@@ -198,7 +198,7 @@ class EvaluationCancelledError(RlError):
 
     def __init__(self, version: int, ended: int, episodes: int) -> None:
         super().__init__(
-            f"the evaluation of version {version} is given up: {ended} of {episodes} episodes "
+            f"the evaluation of version {version:,} is given up: {ended} of {episodes} episodes "
             "had ended"
         )
         self.version = version

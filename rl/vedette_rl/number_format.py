@@ -47,10 +47,10 @@ def format_spread(spread: dict[str, float], form: str) -> str:
 
 
 def format_clock(duration_s: float) -> str:
-    """Seconds as h:mm:ss."""
+    """Seconds as h:mm:ss, rounded as `format_duration` does."""
     if not math.isfinite(duration_s):
         return "-"
-    whole = int(duration_s)
+    whole = round(duration_s)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 

@@ -119,7 +119,8 @@ def actors(
 
     \b
     vedette actors --learner 127.0.0.1
-    vedette actors --learner gpu.example.org:5555 --count 8 --keys keys --allow-import my_pkg
+    vedette actors --learner gpu.example.org:5555 --count 8 --keys keys
+    vedette actors --learner gpu.example.org --allow-import my_pkg
     """
     from vedette_services.host.logs import set_up_logging
     from vedette_services.net.addresses import Address

@@ -137,9 +137,9 @@ def _vedette(
     """Asynchronous reinforcement learning: actors on many hosts, one learner, every sample counted.
 
     \b
-    vedette run                              train DQN on CartPole-v1 on this machine
-    vedette learner --env CartPole-v1        the same in two parts: the learner,
-    vedette actors --learner 127.0.0.1       and actors, here or on other machines
+    vedette run                           train DQN on CartPole-v1 on this machine
+    vedette learner --env CartPole-v1     the same in two parts: the learner,
+    vedette actors --learner 127.0.0.1    and actors, here or on other machines
     """
 
 

@@ -153,11 +153,11 @@ def collect(
     the episode.
 
     \b
-    vedette collect --env CartPole-v1 --out demos                        you play
+    vedette collect --env CartPole-v1 --out demos    you play
     vedette collect --policy runs/cart --out demos --episodes 100
-    vedette collect --policy runs/cart --out minari:cart/expert-v0 --min-return 475
+    vedette collect --policy runs/cart --out minari:cart/good-v0 --min-return 475
     vedette collect --policy my_pkg:push --env MountainCar-v0 --out demos
-    vedette collect --policy runs/cart --takeover --out demos --key left=0 --key right=1
+    vedette collect --policy runs/cart --takeover --out demos --key left=0
     """
     from vedette.collecting import (
         EpisodeSelection,

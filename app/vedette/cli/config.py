@@ -36,10 +36,11 @@ def config(
     it has these values.
 
     \b
-    vedette config --env Pendulum-v1                       what a first run needs, with the preset
+    vedette config --env Pendulum-v1    what a first run needs, with the preset
     vedette config mine.toml agent.learning_rate=3e-4 --all
-    vedette config --schema > vedette.schema.json          then, at the head of your TOML file:
-                                                           #:schema ./vedette.schema.json
+    vedette config --schema > vedette.schema.json
+
+    The first line of a TOML file names the schema: #:schema ./vedette.schema.json
     """
     if schema:
         from vedette_services.config.schema import config_schema

@@ -65,10 +65,10 @@ def dashboard(
     """Show runs in a browser, live. Curves, fleet, what waits, checkpoints.
 
     \b
-    vedette dashboard                                the runs below runs/
+    vedette dashboard                  the runs below runs/
     vedette dashboard runs/cart --port 8700
     vedette dashboard --learner gpu.example.org --keys keys
-    ssh -L 8600:localhost:8600 HOST                  then it is at http://localhost:8600 here, too
+    ssh -L 8600:localhost:8600 HOST    shows it at http://localhost:8600 here
     """
     from vedette.dashboard import Dashboard
 

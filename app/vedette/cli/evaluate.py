@@ -129,6 +129,6 @@ def evaluation_line(evaluation: Evaluation, interval: tuple[float, float]) -> st
     return (
         f"return {evaluation.return_mean:.2f} ± {evaluation.return_std:.2f}{sure} over "
         f"{evaluation.episodes} episodes of {evaluation.length_mean:.1f} steps{cut} "
-        f"(version {evaluation.version}, seed {evaluation.seed}"
+        f"(version {evaluation.version:,}, seed {evaluation.seed}"
         f"{'; selected by these episodes, so too optimistic' if biased else ''})"
     )

@@ -31,10 +31,10 @@ def export(
 
     \b
     vedette export runs/cart --format onnx --out policy.onnx
-    vedette export runs/cart --format numpy --out policy.npz      acts without torch
+    vedette export runs/cart --format numpy --out policy.npz
     vedette export runs/cart --format numpy --checkpoint latest --out last.npz
     vedette export runs/cart --what replay --format npz --out replay.npz
-    vedette export runs/cart --what replay --format minari --out cart     a folder: its episodes
+    vedette export runs/cart --what replay --format minari --out cart
     """
     from vedette.exporting import check_export, export_policy, export_replay
     from vedette_services.errors import UsageError

@@ -22,6 +22,12 @@ LOGS = "Log and metrics"
 class GroupedCommand(TyperCommand):
     """A command whose options are printed in groups."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # click's: typer keeps it private
+        """Return options and arguments as they are declared: without more brackets around them."""
+        arguments = (p for p in self.get_params(ctx) if p.param_type_name == "argument")
+        named = [str(p.metavar or p.name.upper()) for p in arguments]
+        return ["[OPTIONS]", *named]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:  # click's: typer keeps it private
         """Print arguments, then options without a group, then the groups in their first order."""
         arguments: list[Row] = []

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from vedette.cli.grouped_help import GroupedCommand
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -18,7 +20,7 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The learner's fo
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of an actor host.")]
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 def new(
     directory: Directory,
     hosts: Annotated[
@@ -60,7 +62,7 @@ def new(
         typer.echo(f"no other host is admitted yet: vedette keys add {place} NAME")
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 def add(directory: Directory, name: Name) -> None:
     """Create a key pair for one more host. A running learner admits it within two seconds.
 
@@ -72,7 +74,7 @@ def add(directory: Directory, name: Name) -> None:
     _print_copy_hint(name, add_key(directory, name))
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 def remove(directory: Directory, name: Name) -> None:
     """Remove a host's key. A running learner ends its connections within two seconds.
 
@@ -85,7 +87,7 @@ def remove(directory: Directory, name: Name) -> None:
     typer.echo(f"{name} is no longer admitted")
 
 
-@app.command("list")
+@app.command("list", cls=GroupedCommand)
 def list_(directory: Directory) -> None:
     """List the admitted keys. One line each: the name and the public key.
 

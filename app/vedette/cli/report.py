@@ -38,11 +38,11 @@ def report(
     """Write one HTML page about a run. Of several: a comparison, with the seeds taken together.
 
     \b
-    vedette report runs/cart                        curves, fleet, accounting, configuration, videos
+    vedette report runs/cart                   one run
     vedette report runs/cart runs/other --out both.html
-    vedette report runs/sweep                       every run in a folder
-    vedette report runs/sweep --json                an object for each configuration
-    vedette report runs/cart --csv cart.csv         every recorded number
+    vedette report runs/sweep                  every run in a folder
+    vedette report runs/sweep --json           an object for each configuration
+    vedette report runs/cart --csv cart.csv    every recorded number
     """
     from vedette.live import print_table
     from vedette.reports import (

@@ -92,8 +92,8 @@ def rerun(
     """Execute a run's learning again, bit by bit. Offline, from its replay, states and journal.
 
     \b
-    vedette rerun runs/cart                      all that can be executed; equal, or where not
-    vedette rerun runs/cart --span               which steps that are
+    vedette rerun runs/cart           all steps that can be executed
+    vedette rerun runs/cart --span    which steps these are
     vedette rerun runs/cart --from 20000 --until 30000
     vedette rerun runs/cart --bisect nan --batch batch.npz
     vedette rerun runs/cart --from 20000 --with agent.learning_rate=1e-4

@@ -91,12 +91,12 @@ def run(
     """Train on this machine. It starts a learner and its actors, and ends them together.
 
     \b
-    vedette run                                            DQN solves CartPole-v1
-    vedette run --env Pendulum-v1                          its tuned preset is SAC's
+    vedette run                              DQN solves CartPole-v1
+    vedette run --env Pendulum-v1            with the tuned preset of SAC
     vedette run --env my_pkg:Mine-v0 --set seed=3 --out runs/mine
     vedette run mine.toml agent.learning_rate=3e-4 stop.max_env_steps=1e6
-    vedette run --env Pendulum-v1 --init-from runs/mine    starts with its weights
-    vedette run --seeds 5 --out runs/five                  as the cores allow, and a report on all
+    vedette run --init-from runs/mine        starts with the weights of that run
+    vedette run --seeds 5 --out runs/five    as the cores allow, with a report
     vedette run --seeds 3 --sweep agent.learning_rate=1e-3,3e-4 --out runs/rates
     """
     from vedette_services.host.probe_process import ProbeProcess

@@ -13,7 +13,17 @@ from vedette.cli.output import say
 if TYPE_CHECKING:
     from vedette_services.run.overview import RunOverview
 
-_HEADS = ("state", "agent", "environment", "last", "best", "env steps", "time", "began", "commit")
+_HEADS = (
+    "state",
+    "agent",
+    "environment",
+    "last",
+    "best",
+    "env steps",
+    "trained",
+    "began",
+    "commit",
+)
 
 
 def runs(
@@ -64,7 +74,9 @@ def runs(
     heads = (*_HEADS, "run", *(["notes"] if noted else []))
     print_table(heads, [(*_cells(run), *([_notes(run)] if noted else [])) for run in overviews])
     if any(run.is_last_by_luck for run in overviews):
-        say("* at the target by luck: best counts fresh episodes of that model, which were below")
+        say(
+            "* at the target, but fresh episodes of the same model were below it; best counts these"
+        )
 
 
 def _notes(run: RunOverview) -> str:

@@ -80,7 +80,7 @@ def status(
     vedette status runs/cart
     vedette status --learner gpu.example.org:5555 --watch
     vedette status --json | jq .samples
-    watch vedette status                                   cut to the screen, the worst first
+    watch vedette status               cut to the screen, the worst first
     """
     manager = chosen_id(manager)
     shown = client_keys(keys, insecure)
@@ -123,7 +123,7 @@ def _print_status(answer: bytes, manager: str | None, run: Path | None, *, as_js
     elif only is None:
         print_once(status, run=run)
     else:
-        say(f"{only.id} is {only.state}, heard of {only.last_seen_s} s ago")
+        say(f"{only.id} is {only.state}; its last report came {only.last_seen_s} s ago")
     return status
 
 

@@ -25,7 +25,7 @@ def verify(
     """Execute a run's learning again and write a certificate. All of it that `rerun` can execute.
 
     \b
-    vedette verify runs/cart                     runs/cart/certificate.json; the report quotes it
+    vedette verify runs/cart    writes runs/cart/certificate.json
     """
     from vedette.rerunning import Progress
     from vedette_services.errors import FAILED

@@ -114,7 +114,7 @@ def fleet_summary(status: Status) -> str:
     parts = [
         f"{format_number(len(here))} manager{'' if len(here) == 1 else 's'} connected",
         f"{format_number(gone)} gone" if gone else "",
-        f"{format_number(left)} left" if left else "",
+        f"{format_number(left)} {'has' if left == 1 else 'have'} left" if left else "",
         f"{format_number(sum(a.alive for a in own))} of {format_number(len(own))} actors",
         f"{format_number(restarts)} restart{'' if restarts == 1 else 's'}" if restarts else "",
     ]

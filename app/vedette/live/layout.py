@@ -149,12 +149,11 @@ class Screen:
         return table
 
     def _header(self, width: int) -> RenderableType:
-        digits = 16 if width >= WIDE else 6
         table = Table.grid(expand=True, padding=(0, 2))
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         table.add_column(justify="right", no_wrap=True)
         left = Text.assemble((self.title, "bold"), "  ", self._phase())
-        right = "" if self.status is None else status_text.run_headline(self.status, digits)
+        right = "" if self.status is None else status_text.run_headline(self.status, width)
         table.add_row(left, Text(right, style="dim"))
         return table
 

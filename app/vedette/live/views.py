@@ -17,7 +17,7 @@ from vedette.live.terminal import TerminalSession
 from vedette_protocol.foreign_text import one_line
 from vedette_rl.number_format import format_clock
 from vedette_services.status.status import Status
-from vedette_services.status.stop_conditions import elapsed_seconds
+from vedette_services.status.stop_conditions import trained_seconds
 from vedette_services.status.text import best_line, evaluation_line, run_title, status_line
 
 if TYPE_CHECKING:  # rich is loaded only where there is a terminal to draw on
@@ -350,4 +350,4 @@ def _padded(lines: Sequence[Sequence[str]], apart: int = 2) -> list[str]:
 
 
 def _clock(status: Status) -> str:
-    return format_clock(elapsed_seconds(status) or 0.0)
+    return format_clock(trained_seconds(status) or 0.0)

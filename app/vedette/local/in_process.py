@@ -49,6 +49,7 @@ from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.gateway.flow_control import FlightLimits, make_insert_limiter
 from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.learner.trainer.learner import Learner, make_replay
+from vedette_services.run.active_time import read_earlier_seconds
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.hold import log_loss
@@ -248,6 +249,7 @@ class InProcessRun:
             ),
             lasting=False,
             sources=describe_sources(config, run.root),
+            earlier_s=read_earlier_seconds(run),
             clock=clock,
         )
         on_loaded()
@@ -264,7 +266,7 @@ class InProcessRun:
         network = MemoryNetwork(self.clock)
         self._gateway = self._make_gateway(layout, network)
         self._manager = self._make_manager(host, network)
-        self._trainer = TrainerStatus(epoch=self._epoch, opt_steps=self.agent.opt_steps)
+        self._trainer = self.learner.status
         self._announced = self._gateway.state.run_message(config, self._epoch, self._models)
         self._take_over(self._gateway.status())
         self._next_show = 0.0

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vedette.reports.configurations import Configuration
 from vedette.reports.record import EVALUATION, RunRecord
 from vedette.reports.statistics import Floats, SeedCurve, aggregate_curves
+from vedette_services.status.learning_charts import LEARNING_CHARTS
 from vedette_services.status.schema import ChartSpec, declared, is_against_opt_steps
 from vedette_services.status.status import Status, charts
 
@@ -28,24 +29,6 @@ _SIDES = {
     EVALUATION: ("eval/min_reward", "eval/max_reward"),
     "rollout/ep_rew_mean": ("rollout/ep_rew_min", "rollout/ep_rew_max"),
 }
-_AGENT_CHARTS = {
-    "loss": ("Loss", "Of the batch, before its gradient step."),
-    "critic_loss": ("Loss of the critics", "Of the batch, before its gradient step."),
-    "actor_loss": ("Loss of the policy", "Of the batch, before its gradient step."),
-    "policy_loss": ("Loss of the policy", "Of the batch, before its gradient step."),
-    "q_mean": ("Estimated value (Q)", "Mean over the batch of the values of the actions taken."),
-    "target_mean": ("Target of the value", "Mean over the batch of what the values are moved to."),
-    "td_error_mean": ("TD error", "Mean over the batch of target minus value."),
-    "grad_norm": ("Norm of the gradient", "Before it is clipped."),
-    "policy_grad_norm": ("Norm of the policy's gradient", "Before it is clipped."),
-    "alpha": ("Temperature (alpha)", "Weight of the entropy in SAC's objective."),
-    "entropy": ("Entropy of the policy", "Estimated from the batch."),
-    "steps_left_out": (
-        "Optimization steps left out",
-        "They moved nothing, as their gradients were not finite.",
-    ),
-}
-"""Title and sentence of what agents record."""
 _FIRST = frozenset({"train/loss", "train/critic_loss", "train/actor_loss"})
 
 Columns = dict[str, Floats]
@@ -173,7 +156,7 @@ def _specs(names: set[str]) -> list[ChartSpec]:
     specs = [spec for spec in CHART_SPECS if any(name in names for name, _ in spec.curves)]
     for name in sorted(names - known, key=lambda name: (name not in _FIRST, name)):
         own = name.removeprefix("train/")
-        known_as = _AGENT_CHARTS.get(own) if own != name else None
+        known_as = LEARNING_CHARTS.get(own) if own != name else None
         title, about = known_as or (own.replace("_", " "), "")
         group = "Learning" if is_against_opt_steps(name) else "More"
         specs.append(ChartSpec(group, title, ((name, title),), about=about))

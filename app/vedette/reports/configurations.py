@@ -144,11 +144,14 @@ def _end_reason(run: RunRecord) -> str:
 
 OUTCOME_HEADS = (
     *("configuration", "seeds", "last evaluation", "best evaluation", "mean over the curve"),
-    *("reached the target", "solved", "env steps to the target", "ended"),
+    *("reached the target", "solved", "first evaluation at the target (env steps)", "ended"),
 )
 _OUTCOME_NOTE = (
     "{middle}, in brackets its 95 % interval (stratified bootstrap); "
     "runs of one seed count as one. An interval of fewer than five seeds is too narrow to rely on. "
+    "Reached: an evaluation was at or above the target; solved: fresh episodes confirmed it. "
+    "The first evaluation at the target is where an evaluation happened to be: the policy may have "
+    "been as good at any step since the evaluation before. "
     "An evaluation at the target counts among the best by fresh episodes of its model, so that the "
     "last may be above the best. The last evaluation of a solved run is that of the fresh episodes "
     "which confirmed it."

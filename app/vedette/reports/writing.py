@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
 from itertools import zip_longest
@@ -41,6 +41,7 @@ from vedette_rl.number_format import (
     format_count,
     format_decimal,
     format_duration,
+    format_rate,
     format_time,
 )
 from vedette_rl.recording.reading import CurveReader
@@ -53,10 +54,11 @@ from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import FLEET_KINDS, RunEvent
 from vedette_services.run.finding import find_runs
 from vedette_services.run.run_files import check_report_file
+from vedette_services.status.rate_meter import OPT_STEPS_S, SAMPLES_S
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import ManagerStatus, Status
 from vedette_services.status.stop_conditions import FAILED_REASON
-from vedette_services.status.text import actor_errors, failures_text, wait_reason
+from vedette_services.status.text import actor_errors, failures_text, step_rates, wait_reason
 
 VIDEO_BYTES_MAX = 8 << 20
 BAD_EVENTS = frozenset({"died", "failed", "silent", "actor"})
@@ -270,17 +272,15 @@ def _of_one(run: RunRecord) -> dict[str, Any]:
 def _plumbing(run: RunRecord) -> Iterator[str]:
     """The numbers beside the result, each in a few words."""
     status = run.summary
-    rates = status.rates
-    if run.running:
-        if rates.samples_per_sec is not None:
-            yield f"{format_count(rates.samples_per_sec)} samples/s in the last 5 s"
-        if rates.opt_steps_per_sec is not None:
-            yield f"{format_count(rates.opt_steps_per_sec)} optimization steps/s since its start"
-    elif run.seconds:
-        if status.env_steps is not None:
-            yield f"{format_count(status.env_steps / run.seconds)} env steps/s"
-        if status.opt_steps is not None:
-            yield f"{format_count(status.opt_steps / run.seconds)} optimization steps/s"
+    # of a run that was killed the last seconds say nothing any more
+    ended = status if run.running else replace(status, exit_reason=run.exit_reason or "killed")
+    rates = step_rates(ended)
+    last = SAMPLES_S, OPT_STEPS_S
+    spans = ["mean of the training"] * 2 if rates.is_mean else [f"last {s:.0f} s" for s in last]
+    named = zip(("env", "optimization"), (rates.env, rates.opt), spans, strict=True)
+    for what, per_s, span in named:
+        if per_s is not None:
+            yield f"{format_rate(per_s).removesuffix('/s')} {what} steps/s ({span})"
     lag = status.lag
     if lag.mean is not None:
         age = "" if lag.seconds_mean is None else f" ({format_decimal(lag.seconds_mean, 2)} s)"

@@ -26,6 +26,9 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING  # type: ignore[import-
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (  # type: ignore[import-untyped]  # likewise
     masked_crc32c,
 )
+from tensorboard.plugins.scalar.metadata import (  # type: ignore[import-untyped]  # likewise
+    create_summary_metadata as scalar_metadata,
+)
 from tensorboard.plugins.text.metadata import (  # type: ignore[import-untyped]  # likewise
     create_summary_metadata,
 )
@@ -62,14 +65,28 @@ class TensorboardRecorder(FileRecorder):
         home = Path(directory).absolute().parent
         super().__init__(Path(directory) / name, "xb", clock, home=home)
         self._records = RecordWriter(self._file)
+        self._describe: Callable[[str], str] | None = None
+        self._described = set[str]()
         self._append(file_version="brain.Event:2")
         self._push()
+
+    def describe_tags(self, describe: Callable[[str], str]) -> None:
+        """Write a sentence with the first value of each curve, which TensorBoard shows.
+
+        Args:
+            describe: returns the sentence about a tag; "" for none.
+        """
+        self._describe = describe
 
     def write(self, record: Record, step: int) -> None:
         if record:
             summary = summaries.Summary()
             for name, value in record.items():
-                summary.value.add(tag=name, simple_value=float(value))
+                added = summary.value.add(tag=name, simple_value=float(value))
+                if self._describe is not None and name not in self._described:
+                    self._described.add(name)
+                    if sentence := self._describe(name):
+                        added.metadata.CopyFrom(scalar_metadata(None, sentence))
             self._append(summary=summary, step=step)
 
     def write_text(self, name: str, text: str) -> None:

@@ -105,7 +105,7 @@ class EvaluationState:
         epoch, version = self._least
         played = self._played
         if played is None or played.version != version:
-            why = f"the model of version {version} is not here any more"
+            why = f"the model of version {version:,} is not here any more"
             self._report = EvaluationReport(self._request, epoch, version, failed=why)
             return []
         self._report = EvaluationReport(self._request, played.epoch, played.version)

@@ -493,7 +493,7 @@ class ManagerState:
         """The evaluation's process reports, or has ended by itself."""
         if not self._evaluation.on_progress(progress):
             return []
-        text = f"the evaluation of version {progress.version} failed: {progress.failed}"
+        text = f"the evaluation of version {progress.version:,} failed: {progress.failed}"
         failed = self._log.log("warning", "evaluation", text, now) if progress.failed else []
         return [*failed, *self.send_report(now)]
 

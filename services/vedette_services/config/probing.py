@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import gymnasium as gym
+import numpy as np
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.altering_wrappers import AlteringWrapper
@@ -234,7 +235,7 @@ def _examined(session: ProbeSession, made: EnvConfig) -> dict[str, Any]:
     try:
         return session.ask({"do": "examine"})
     finally:
-        for text in dict.fromkeys(map(_plain, session.warnings)):
+        for text in describe_warnings(session.warnings):
             log.warning("environment %s: %s", made.id, text)
         session.warnings = []
 
@@ -248,6 +249,34 @@ def _as_made(env: EnvConfig) -> EnvConfig:
     """The environment by what it is made of: without how it is stepped, and what is declared."""
     plain = {"observation": None, "action": None, "stepping": "serial"}
     return env.model_copy(update=plain)
+
+
+_DTYPE = re.compile(
+    r"(The obs returned by the `\w+\(\)` method) was expecting numpy array dtype to be (\w+), "
+    r"actual type: (\w+)"
+)
+_OUTSIDE = " is not within the observation space."
+
+
+def describe_warnings(warnings: Sequence[str]) -> list[str]:
+    """Return Gymnasium's warnings of an environment, each once.
+
+    Of observations whose dtype is not that of their space it gives four, two of them on bounds: a
+    dtype that the space's cannot hold is outside of any. They become one sentence for each dtype.
+    """
+    texts = dict.fromkeys(map(_plain, warnings))
+    found = [match for match in map(_DTYPE.fullmatch, texts) if match]
+    dtypes = dict.fromkeys((match[3], match[2]) for match in found)
+    explained = {match[0] for match in found}
+    explained |= {f"{match[1]}{_OUTSIDE}" for match in found if not np.can_cast(match[3], match[2])}
+    return [
+        *(
+            f"its observations are {given}, and its space says {declared}: they are converted to "
+            f"{declared}"
+            for given, declared in dtypes
+        ),
+        *(text for text in texts if text not in explained),
+    ]
 
 
 def _plain(warning: str) -> str:

@@ -91,15 +91,15 @@ def choose_shape(cost: StepCost, count: int, envs: int, cores: int | None, *, fr
 
 
 _HOW = {
-    "serial": "one after another",
-    "threads": "side by side in threads",
-    "processes": "side by side in processes",
+    "serial": "one at a time",
+    "threads": "in parallel, in threads",
+    "processes": "in parallel, in processes",
 }
 
 
 def _describe(env_id: str, cost: StepCost, shape: Shape, *, here: bool) -> str:
-    actors = f"{shape.count} actor{'s' * (shape.count > 1)} of" if here else "each actor of"
-    return (
-        f"a step of {env_id} {cost.describe()}: {actors} "
-        f"{shape.envs_per_actor} environments, stepped {_HOW[shape.stepping]} (env.stepping)"
-    )
+    actors = f"{shape.count} actor{'s, each' * (shape.count > 1)}" if here else "each actor"
+    envs = f"{shape.envs_per_actor} environment{'s' * (shape.envs_per_actor > 1)}"
+    how = f", which it steps {_HOW[shape.stepping]}" if shape.envs_per_actor > 1 else ""
+    stepping = f"env.stepping={shape.stepping}"
+    return f"a step of {env_id} {cost.describe()}: {actors} with {envs}{how} ({stepping})"

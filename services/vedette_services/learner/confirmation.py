@@ -84,7 +84,8 @@ class Confirmation:
         version = f"version {self.hit.version or 0:,}"
         if self.is_confirmed:
             return f"{version} has reached the target: {found}"
-        return f"{version} reached {self.hit.return_mean:.1f} by luck, {found}: the run goes on"
+        hit = f"{self.hit.return_mean:.1f} in its evaluation"
+        return f"{version} reached {hit}, but only {found}: the run goes on"
 
 
 def begin_confirmation(hit: Eval, config: RunConfig) -> Confirmation | None:

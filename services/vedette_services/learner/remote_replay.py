@@ -50,6 +50,7 @@ from vedette_services.learner.heartbeat import TurnRecord
 from vedette_services.learner.supervisor import Supervisor, prepare_run
 from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.net.addresses import Address
+from vedette_services.run.active_time import read_earlier_seconds
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import ModelMapWriter
@@ -205,7 +206,13 @@ class RemoteReplay:
         self._turns = TurnRecord(spec.run.heartbeat_map("trainer"), bounded=False)
         opening.callback(self._turns.close)
         sources = describe_sources(self.config, self.run)
-        self._learning = TrainerStatus(epoch, before.opt_steps, before.sampled, sources=sources)
+        self._learning = TrainerStatus(
+            epoch,
+            before.opt_steps,
+            before.sampled,
+            sources=sources,
+            earlier_s=read_earlier_seconds(spec.run),
+        )
         self._status_record.write(self._learning)
         self._status = StatusReader(spec)
         self._model_maps = spec.run.model_map, spec.run.sent_map(spec.config)

@@ -53,6 +53,7 @@ from vedette_services.learner.heartbeat import TurnRecord, announce_start
 from vedette_services.learner.snapshot.keeper import SnapshotKeeper
 from vedette_services.learner.standstill_watch import StandstillWatch
 from vedette_services.net.addresses import Address, check_ports
+from vedette_services.run.active_time import read_earlier_seconds
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.hold import log_loss
@@ -79,7 +80,12 @@ from vedette_services.run.start_plan import StartPlan
 from vedette_services.run.status_files import StatusReader, clear_status_records, read_best
 from vedette_services.status import stop_conditions
 from vedette_services.status.heartbeats import OwnPauses
-from vedette_services.status.records import IngestProgress, StatusRecordWriter, TrainerStatus
+from vedette_services.status.records import (
+    IngestProgress,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
 from vedette_services.status.status import Checkpoint, Eval, Status
 from vedette_services.status.text import final_report_lines
 
@@ -323,10 +329,20 @@ class Supervisor:
 
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
+        before = StatusRecordReader(self._spec.run.learning_map, TrainerStatus).read()
+        seconds, earlier_s = before.seconds, before.earlier_s
+        if not before.epoch:  # the first trainer of this start: the records are empty
+            earlier_s = read_earlier_seconds(self._spec.run)
         record = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
         checkpoint = Checkpoint(self._spec.run.newest_checkpoint())
         opt_steps = checkpoint.opt_steps or 0
-        status = TrainerStatus(epoch=epoch, opt_steps=opt_steps, checkpoint=checkpoint)
+        status = TrainerStatus(
+            epoch=epoch,
+            opt_steps=opt_steps,
+            checkpoint=checkpoint,
+            seconds=seconds,
+            earlier_s=earlier_s,
+        )
         if self._spec.config.replay.is_queue:  # the gateway writes nothing before it knows
             kept = kept_at_start(self._spec.config, self._spec.run)
             status = replace(status, taken=kept or 0, kept=kept)

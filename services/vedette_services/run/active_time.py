@@ -43,12 +43,32 @@ def start_spans(
 
 
 def run_seconds(spans: Sequence[tuple[float, float]], summary: Status) -> float | None:
-    """Return the duration of all starts; that of the last is the learner's own number."""
+    """Return the seconds of training of all starts: the number that the learner's status shows.
+
+    A start that has written no status yet has not trained. The spans stand for starts before
+    release 0.4, whose statuses know the last one alone.
+    """
+    if summary.run_seconds is not None:
+        return summary.run_seconds
     *earlier, last = spans or [(0.0, 0.0)]
     seconds = elapsed_seconds(summary)
     if seconds is None or (summary.time_s or 0.0) < last[0]:
         seconds = last[1] - last[0] or None
     return seconds if seconds is None else seconds + sum(end - begin for begin, end in earlier)
+
+
+def read_earlier_seconds(run: RunDirectory) -> float:
+    """Return the seconds of training of a run's earlier starts, for a start that begins."""
+    summary = read_summary(run.root)
+    if summary.run_seconds is not None:
+        return summary.run_seconds
+    events = list[RunEvent]()
+    with suppress(OSError):
+        events, _ = read_events(run.events_file)
+    spans = start_spans(events, summary.time_s or 0.0)
+    if spans and spans[-1][0] > (summary.time_s or 0.0):
+        spans = spans[:-1]  # the one that begins
+    return run_seconds(spans, summary) or 0.0
 
 
 def read_active_seconds(run: RunDirectory) -> float:

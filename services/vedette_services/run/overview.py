@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -277,9 +278,19 @@ class RunStatus:
             time.sleep(_POLL_S)  # it starts
         self._connect(None)
         try:
-            return printable_json(read_bytes(self._run.summary_file))
+            text = printable_json(read_bytes(self._run.summary_file))
         except OSError:
             return None
+        return self._as_of_this_start(text) if text and is_running(self._run) else text
+
+    def _as_of_this_start(self, text: bytes) -> bytes:
+        """Leave out the end of an earlier start, where one begins that has written no status."""
+        status = decode(Status, text)
+        starts = read_provenance(self._run)
+        if status is None or not starts or (status.time_s or 0.0) >= starts[-1].began_s:
+            return text
+        begins = replace(status, exit_reason="", phase="starting", waits="", unevaluated="")
+        return json.dumps(begins.as_dict()).encode()
 
     def _connect(self, address: Address | None) -> None:
         if address == self.address:

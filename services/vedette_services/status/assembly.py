@@ -66,6 +66,7 @@ def assemble_status(
         exit_reason=learning.exit_reason,
         phase=learning.phase,
         seconds=learning.seconds,
+        run_seconds=learning.earlier_s + learning.seconds,
         waits=describe_wait(
             learning,
             ingest,

@@ -81,7 +81,8 @@ class TrainerStatus:
         needs_samples: it waits for samples that actors have to insert whatever the limiter says:
             nothing can be drawn from those that are there.
         exit_reason: "" until it is done.
-        seconds: since this start of the trainer.
+        seconds: of training since the learner's start, by all its trainers.
+        earlier_s: of the learner's starts before, together.
         rates, time, lag: the numbers of these parts that it measures.
         record: the scalars last recorded by the agent.
         checkpoint: the newest, and whether another can be written.
@@ -101,6 +102,7 @@ class TrainerStatus:
     waits: str = ""
     exit_reason: str = ""
     seconds: float = 0.0
+    earlier_s: float = 0.0
     rates: Rates = _NO_OPT_RATES
     time: Time = _NO_TIME
     lag: Lag = _NO_LAG_DRAWN

@@ -414,13 +414,15 @@ class Refused(Part):
 
     keys: Count | None = counter("keys not let in", row="refused")
     ids: Count | None = counter("ids of others", row="refused", label="ids of others")
-    handshakes: Count | None = counter("handshakes", row="refused")
+    handshakes: Count | None = counter(
+        "handshakes that failed", row="refused", label="connections without a handshake"
+    )
     credit: Count | None = gauge("batches beyond the credit")
     places: Count | None = counter("no place for a manager", row="refused", label="without a place")
     rivals: Count | None = counter("ids in use", row="refused", label="ids in use")
     frames: Count | None = counter("frames too large", row="refused", label="frames too large")
     late: Count | None = counter(
-        "samples after stop.max_env_steps", "samples", row="samples", label="came after the end"
+        "samples after stop.max_env_steps; among those rejected", "samples"
     )
 
 
@@ -487,6 +489,7 @@ class Status(Part):
     exit_reason: str = ""
     phase: str = ""
     seconds: float | None = gauge("since the learner's start", "s")
+    run_seconds: float | None = gauge("of training, all starts together", "s")
     waits: str = ""
     stop: StopStatus = StopStatus()
     samples: Samples = Samples()

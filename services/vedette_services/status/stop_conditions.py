@@ -138,15 +138,16 @@ def describe_missed_target(status: Status) -> str:
             f"not solved: an evaluation of {format_number(hit, 1)} is at the target return of "
             f"{target:g}, and was not confirmed on fresh episodes"
         )
-    which = "an evaluation" if count == 1 else f"each of {count:,} evaluations"
+    which = "an evaluation was" if count == 1 else f"{count:,} evaluations were"
+    models = "model" if count == 1 else "models"
     detail = ""
     if evaluation.fresh_episodes:
         played = format_number(evaluation.return_mean, 1)
         fresh = format_number(evaluation.fresh_return_mean, 1)
         detail = f" ({'' if count == 1 else 'the last: '}{played}, then {fresh})"
     return (
-        f"not solved: {which} at the target return of {target:g} was by luck, as fresh episodes "
-        f"of the same model were below it{detail}"
+        f"not solved: {which} at the target return of {target:g}, but fresh episodes of the same "
+        f"{models} were below it{detail}"
     )
 
 
@@ -282,3 +283,11 @@ def stop_progress(status: Status) -> list[tuple[str, float, float]]:
 def elapsed_seconds(status: Status) -> float | None:
     """Return the seconds since the learner's start, or of its training; None if unknown."""
     return status.time.training_s if status.seconds is None else status.seconds
+
+
+def trained_seconds(status: Status) -> float | None:
+    """Return the seconds of training of all starts together; None if unknown.
+
+    A release before 0.4 knows those of the last start alone.
+    """
+    return elapsed_seconds(status) if status.run_seconds is None else status.run_seconds

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from vedette_rl.number_format import (
     format_bytes,
@@ -18,7 +19,7 @@ from vedette_rl.number_format import (
 )
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import Eval, ManagerStatus, SourceStatus, Status
-from vedette_services.status.stop_conditions import describe_exit, elapsed_seconds
+from vedette_services.status.stop_conditions import describe_exit, trained_seconds
 
 
 def present_managers(status: Status) -> Sequence[ManagerStatus]:
@@ -118,22 +119,61 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
     for path, declared, value in numbers(status):
         if declared.row and value:
             before = f"{rows[declared.row]}, " if declared.row in rows else ""
-            rows[declared.row] = f"{before}{number(value)} {declared.called(path[-1])}"
+            called = declared.called(path[-1])
+            if path == ("samples", "rejected"):
+                called += _of_them_late(status, number)
+            rows[declared.row] = f"{before}{number(value)} {called}"
     return list(rows.items())
+
+
+def _of_them_late(status: Status, number: Callable[[float], str]) -> str:
+    """Say how many of the rejected samples came after the last step of the run."""
+    late = status.refused.late
+    if not late:
+        return ""
+    count = "" if late == status.samples.rejected else f"{number(late)} "
+    return f" ({count}after stop.max_env_steps)"
+
+
+@dataclass(frozen=True, slots=True)
+class StepRates:
+    """Steps per second: of the last seconds, or of a run that has ended the mean over its training.
+
+    Args:
+        env, opt: environment steps and optimization steps; None where they are not known.
+        is_mean: they are means over the training.
+    """
+
+    env: float | None
+    opt: float | None
+    is_mean: bool
+
+
+def step_rates(status: Status) -> StepRates:
+    """Return the rates that every page shows."""
+    seconds = trained_seconds(status)
+    if status.exit_reason and seconds:
+        means = [
+            None if steps is None else steps / seconds
+            for steps in (status.env_steps, status.opt_steps)
+        ]
+        return StepRates(means[0], means[1], is_mean=True)
+    inserted = status.samples.inserted
+    per_sec = status.rates.samples_per_sec
+    if per_sec and inserted and status.env_steps:  # hindsight stores several samples of each step
+        per_sec *= status.env_steps / inserted
+    return StepRates(per_sec, status.rates.opt_steps_per_sec, is_mean=False)
 
 
 def _steps(status: Status, *, short: bool) -> str:
     number = format_short if short else format_number
-    rates = status.rates
-    inserted = status.samples.inserted
-    per_sec = rates.samples_per_sec
-    if per_sec and inserted and status.env_steps:  # hindsight stores several samples of each step
-        per_sec *= status.env_steps / inserted
-    each = f", {format_number(rates.samples_per_opt_step, 1)} samples per step"
+    rates = step_rates(status)
+    mean = "mean " if rates.is_mean else ""
+    each = f", {format_number(status.rates.samples_per_opt_step, 1)} samples per step"
     return (
-        f"{number(status.env_steps)} environment ({format_rate(per_sec, short=short)}), "
+        f"{number(status.env_steps)} environment ({mean}{format_rate(rates.env, short=short)}), "
         f"{number(status.opt_steps)} optimization "
-        f"({format_rate(rates.opt_steps_per_sec, short=short)}){each if status.opt_steps else ''}"
+        f"({mean}{format_rate(rates.opt, short=short)}){each if status.opt_steps else ''}"
     )
 
 
@@ -148,7 +188,9 @@ def _returns(status: Status) -> str:
     texts = [] if actors is None else [f"actors {format_number(actors, 1)}"]
     by = f" by {evaluation.played_by}" if evaluation.played_by else ""
     if evaluation.return_mean is not None or not status.unevaluated:
-        texts.append(f"{_evaluation(evaluation)}{_fresh(evaluation)}{at}{by}")
+        is_best = evaluation.version == evaluation.best_version  # whose text has them
+        fresh = "" if is_best else _fresh(evaluation)
+        texts.append(f"{_evaluation(evaluation)}{fresh}{at}{by}")
     texts += [
         *_best(evaluation, status.stop.target_return),
         *_shown(evaluation),
@@ -241,8 +283,10 @@ def evaluation_line(status: Status) -> str:
         f", {format_number(evaluation.episodes_cut)} of them cut" if evaluation.episodes_cut else ""
     )
     episodes, version = format_number(evaluation.episodes), format_number(evaluation.version)
-    fresh = _fresh(evaluation)
-    return f"{_evaluation(evaluation)} ({episodes} episodes{cut}){fresh}, version {version}{best}"
+    if evaluation.fresh_episodes:
+        mean = format_number(evaluation.fresh_return_mean, 1)
+        best = f", {mean} on {format_number(evaluation.fresh_episodes)} fresh episodes{best}"
+    return f"{_evaluation(evaluation)} ({episodes} episodes{cut}), version {version}{best}"
 
 
 def best_line(status: Status) -> str:
@@ -283,14 +327,16 @@ def run_title(status: Status) -> str:
     return f"{status.agent or 'a run'} on {status.env or 'an environment'}"
 
 
-def run_headline(status: Status, digits: int = 16) -> str:
-    """Return id, epoch and duration of the run.
+def run_headline(status: Status, width: int = 100) -> str:
+    """Return id and epoch of the run, and how long it was trained.
 
     Args:
-        digits: the number of digits of the id.
+        width: of the screen, in columns.
     """
-    since = elapsed_seconds(status)
-    lasted = f", {format_clock(since)}" if since is not None else ""
+    since = trained_seconds(status)
+    digits = 16 if width >= 100 else 6
+    word = "trained " if width >= 80 else ""
+    lasted = f", {word}{format_clock(since)}" if since is not None else ""
     return f"run {status.run_id[:digits] or '-'}, epoch {status.epoch or '-'}{lasted}"
 
 
@@ -304,7 +350,7 @@ def summary_lines(summary: Status, run: str) -> list[str]:
     if summary == Status() or summary.phase == "starting":
         why = "stopped before the training began: there is nothing new to save"
         return [why, f"  run      {run}"]
-    since = elapsed_seconds(summary)
+    since = trained_seconds(summary)
     after = f" after {format_clock(since)} of training" if since is not None else ""
     best = summary.eval.best_version is not None
     named = path_argument(run)

@@ -349,6 +349,8 @@ COMMAND_LINES = [
         "no such command 'frobnicate'; there are run, learner, actors, ...; see vedette --help",
     ),
     ("train", "no such command 'train'; did you mean run?; see vedette --help"),
+    ("rnu", "no such command 'rnu'; did you mean run?; see vedette --help"),
+    ("serve", "no such command 'serve'; there are run, learner, actors, ...; see vedette --help"),
     ("trian", "no such command 'trian'; did you mean run?; see vedette --help"),
     ("ls", "no such command 'ls'; did you mean runs?; see vedette --help"),
     ("presets", "no such command 'presets'; did you mean list?; see vedette --help"),

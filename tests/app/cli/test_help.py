@@ -9,6 +9,8 @@ from vedette.cli.grouped_help import first_sentence
 
 Run = Callable[..., tuple[int, str]]
 
+COMMANDS = [command.name or "" for command in app.registered_commands]
+
 
 def sections(text: str) -> dict[str, list[str]]:
     """The first words of the rows below each title."""
@@ -62,8 +64,22 @@ def test_no_group_is_longer_than_a_glance(vedette: Run, command: str) -> None:
     assert max(len(rows) for rows in sections(text).values()) <= 10
 
 
-@pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_no_type_of_python_is_shown(vedette: Run, command: str) -> None:
     _, text = vedette(command, "--help")
     for kind in ("<int", "<str", "<float", "list[", "<path"):
         assert kind not in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_terminal_of_eighty_columns(
+    vedette: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, text = vedette(command, "--help")
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_the_usage_shows_arguments_as_they_are_written(vedette: Run) -> None:
+    _, text = vedette("status", "--help")
+    assert text.startswith("Usage: vedette status [OPTIONS] [RUN]\n")

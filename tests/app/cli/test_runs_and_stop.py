@@ -74,7 +74,7 @@ def test_a_last_evaluation_by_luck_is_marked_and_the_mark_is_explained(
     _, first, second, note = text.splitlines()
     assert " 478.5* " in first
     assert "*" not in second
-    assert note.startswith("* at the target by luck: best counts fresh episodes")
+    assert note.startswith("* at the target, but fresh episodes of the same model were below it")
 
 
 def test_a_last_evaluation_that_fresh_episodes_confirmed_is_not_marked(
@@ -366,3 +366,23 @@ def test_watching_says_when_a_run_has_ended_and_goes_on(
         _watch(asker, 0.1)
     assert looks == [5, 9, 9]
     assert lines == ["the run has ended: done: stop.max_opts is reached"]
+
+
+def test_a_start_that_has_written_nothing_shows_no_end_of_the_start_before(
+    locked: tuple[RunDirectory, "subprocess.Popen[str]"],
+) -> None:
+    """In one process nobody answers: what is written is read."""
+    run, _ = locked
+    identity = json.loads((run.root / "run.json").read_text())
+    (run.root / "run.json").write_text(json.dumps({**identity, "in_process": True}))
+    ended = {"time_s": 100.0, "opt_steps": 7, "exit_reason": "max_opts", "phase": "done"}
+    run.summary_file.write_text(json.dumps(ended))
+    run.provenance_file.write_text(json.dumps([{"began_s": 50.0}, {"began_s": 200.0}]))
+    with RunStatus(run.root) as asker:
+        found = asker.ask(0.1)
+        assert found is not None
+        assert (found.opt_steps, found.phase, found.exit_reason) == (7, "starting", "")
+        run.summary_file.write_text(json.dumps({**ended, "time_s": 300.0, "waits": "it ends"}))
+        found = asker.ask(0.1)
+        assert found is not None
+        assert found.exit_reason == "max_opts"

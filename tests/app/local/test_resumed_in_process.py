@@ -31,6 +31,7 @@ def test_the_accounting_of_a_run_that_has_ended_goes_on(tmp_path: Path) -> None:
     samples = after["samples"]
     assert samples["produced"] == samples["inserted"] == after["env_steps"]
     assert samples["lost"] == samples["in_flight"] == 0
+    assert after["run_seconds"] == pytest.approx(before["run_seconds"] + after["seconds"])
 
 
 def test_a_checkpoint_that_does_not_load_leaves_the_settings_as_they_were(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from vedette.reports.record import read_record
 from vedette.reports.writing import fleet_lanes
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.run.events import EventFile, RunEvent
+from vedette_services.run.outcome import read_summary
+from vedette_services.run.overview import read_overview
+from vedette_services.status.text import run_headline, summary_lines
 
 HOSTILE = '</td></svg><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>\u202e'
 VOID = {"meta", "img", "br", "input"}
@@ -122,6 +125,23 @@ def test_a_success_is_shown_as_one(run: Path) -> None:
     assert '<p class="note good">It is done' in write_report([run]).read_text("utf-8")
     write_summary(run, best=1.0, exit_reason="interrupted")
     assert '<p class="note good">' not in write_report([run]).read_text("utf-8")
+
+
+def test_time_and_rates_of_a_run_are_the_same_on_every_page(run: Path) -> None:
+    write_summary(run, best=1.0, epoch=3, seconds=2.0, run_seconds=93.4)
+    summary = read_summary(run)
+    first, steps, *_ = summary_lines(summary, str(run))
+    assert first.startswith("done after 0:01:33 of training")
+    assert "500 environment (mean 5.4/s), 50 optimization (mean 0.5/s)" in steps
+    assert run_headline(summary).endswith("trained 0:01:33")
+    assert read_overview(run).seconds == read_record(run).seconds == 93.4
+    words = read(write_report([run])).words
+    assert words[words.index("training time") + 1] == "1:33 min"
+    assert any(
+        "5.4 env steps/s (mean of the training) · 0.5 optimization steps/s (mean of the training)"
+        in text
+        for text in words
+    )
 
 
 def test_what_came_over_the_network_is_shown_and_is_never_markup(run: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils.passive_env_checker import check_obs
 
 from vedette_rl.envs import EnvConfig
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import complete_config
-from vedette_services.config.probing import EnvironmentProbe
+from vedette_services.config.probing import EnvironmentProbe, describe_warnings
 from vedette_services.config.stepping import Shape, choose_shape, fit_stepping
 from vedette_services.host import step_cost
 from vedette_services.host.step_cost import StepCost
@@ -175,13 +177,14 @@ def test_the_choice_is_in_the_configuration_and_in_one_line() -> None:
     assert (found.config.actors.count, found.config.actors.envs_per_actor) == (2, 8)
     [line] = [line for line in found.decided if "env.stepping" in line]
     assert line.startswith(f"a step of {own} takes 2")
-    assert "2 actors of 8 environments, stepped side by side in threads" in line
+    assert "2 actors, each with 8 environments, which it steps in parallel, in threads" in line
     before = Waiting.made
     other = [*settings, "seed=5"]
     again = load_config(env=own, settings=other, environment={}, fit="elsewhere", probe=probe)
     probe.close()
     assert again.fitted.endswith(
-        "each actor of 8 environments, stepped side by side in threads (env.stepping)"
+        "each actor with 8 environments, which it steps in parallel, in threads "
+        "(env.stepping=threads)"
     )
     assert Waiting.made == before  # the runs of a sweep have one shape
 
@@ -244,3 +247,32 @@ def test_a_run_that_goes_on_keeps_how_it_steps(tmp_path: Path) -> None:
     assert (kept.config.env.stepping, kept.fitted) == ("auto", "")
     again = load_config(settings=["env.stepping=auto"], **how)
     assert again.config.env.stepping == "threads"
+
+
+def warnings_of(obs: Any, space: gym.Space[Any]) -> list[str]:
+    """What Gymnasium warns of where `reset()` and `step()` give this."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for method in ("reset", "step"):
+            check_obs(obs, space, method)
+    return [str(warning.message) for warning in caught]
+
+
+def test_observations_of_another_dtype_are_one_line() -> None:
+    box = gym.spaces.Box(-1, 1, (3,), np.float32)
+    both = gym.spaces.Dict({"a": box, "b": box})
+    line = "its observations are float64, and its space says float32: they are converted to float32"
+    assert len(warnings_of(np.zeros(3), box)) == 4
+    assert describe_warnings(warnings_of(np.zeros(3), box)) == [line]
+    given = warnings_of({"a": np.zeros(3), "b": np.zeros(3)}, both)
+    assert describe_warnings(given) == [line]
+
+
+def test_observations_outside_of_their_bounds_are_still_said() -> None:
+    box = gym.spaces.Box(-1, 1, (3,), np.float64)
+    outside = np.full(3, 2.0, np.float32)
+    first, *rest = describe_warnings(warnings_of(outside, box))
+    assert first.startswith("its observations are float32, and its space says float64")
+    assert [text.partition("` method ")[2] for text in rest] == [
+        "is not within the observation space."
+    ] * 2

@@ -236,18 +236,18 @@ LUCKY = Eval(
     [
         (
             {},
-            "an evaluation at the target return of 475 was by luck, as fresh episodes of the same "
-            "model were below it (478.5, then 470.2)",
+            "an evaluation was at the target return of 475, but fresh episodes of the same model "
+            "were below it (478.5, then 470.2)",
         ),
         (
             {"unconfirmed": 3},
-            "each of 3 evaluations at the target return of 475 was by luck, as "
-            "fresh episodes of the same model were below it (the last: 478.5, then 470.2)",
+            "3 evaluations were at the target return of 475, but fresh episodes of the same models "
+            "were below it (the last: 478.5, then 470.2)",
         ),
         (
             {"return_mean": 400.0, "fresh_return_mean": None, "fresh_episodes": None},
-            "an evaluation at the target return of 475 was by luck, as fresh episodes of the same "
-            "model were below it",
+            "an evaluation was at the target return of 475, but fresh episodes of the same model "
+            "were below it",
         ),
         (
             {"unconfirmed": 0, "best_return_mean": 478.5},
@@ -283,7 +283,8 @@ def test_the_last_lines_say_why_the_best_is_below_the_last() -> None:
     stop = StopStatus(target_return=475.0)
     ended = Status(run_id="r", exit_reason="max_opts", phase="done", stop=stop, eval=LUCKY)
     text = "\n".join(summary_lines(ended, "runs/one"))
-    assert "evaluation 478.5 ± 2.0 (470.2 on 20 fresh episodes)" in text
+    assert "evaluation 478.5 ± 2.0, " in text
+    assert text.count("20 fresh episodes") == 1
     assert "best 470.2 at version 40, on 20 fresh episodes" in text
     unconfirmed = replace(ended, eval=replace(LUCKY, fresh_episodes=None, best_return_mean=478.5))
     assert "best 478.5 at version 40, not confirmed" in "\n".join(summary_lines(unconfirmed, "r"))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,10 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
 from vedette_services.run.model_map import ModelMapWriter
+from vedette_services.run.outcome import write_summary
 from vedette_services.status.records import (
     GatewayStatus,
+    StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
 )
@@ -393,3 +396,19 @@ def test_after_a_failure_the_records_go_unless_they_are_all_that_tells_of_the_en
     with pytest.raises(type(error)):
         run_learner(plan(configured(table=table), run.root), Address.parse("127.0.0.1:28431"))
     assert {path.name for path in run.live.iterdir()} & {"model.map", "learning.map"} == left
+
+
+def test_a_trainer_that_is_restarted_goes_on_counting_the_training_time(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    spec = spec_of(run, run.ensure_id(), signalled(signal.SIGKILL), Address())
+    write_summary(run.summary_file, Status(time_s=1.0, seconds=5.0, run_seconds=30.0), ended=True)
+    starting = Supervisor(spec, None, on_loaded=lambda: None)
+    starting._announce(2)
+    learning = StatusRecordReader(run.learning_map, TrainerStatus)
+    assert learning.read().earlier_s == 30.0  # of earlier starts
+    record = StatusRecordWriter(run.learning_map, TrainerStatus)
+    record.write(replace(learning.read(), seconds=12.0))
+    record.close()
+    starting._announce(3)  # it has died
+    assert (learning.read().seconds, learning.read().earlier_s) == (12.0, 30.0)

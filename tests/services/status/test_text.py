@@ -11,7 +11,7 @@ from vedette_rl.number_format import format_short
 from vedette_services.status import stop_conditions
 from vedette_services.status import text as status_text
 from vedette_services.status.schema import decode
-from vedette_services.status.status import Checkpoint, Eval, Status, Time
+from vedette_services.status.status import Checkpoint, Eval, Rates, Samples, Status, Time
 
 SAID: dict[str, Any] = {
     "run_id": "a1",
@@ -67,11 +67,20 @@ def test_a_line_says_how_far_how_well_and_how_fast() -> None:
     assert "waits" not in said
 
 
-def test_rejected_samples_that_came_after_the_end_are_said_to() -> None:
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [
+        (704, "704 rejected (after stop.max_env_steps)"),
+        (600, "704 rejected (600 after stop.max_env_steps)"),
+        (0, "704 rejected"),
+    ],
+)
+def test_rejected_samples_that_came_after_the_end_are_said_once(late: int, said: str) -> None:
     rows = dict(
-        status_text.status_rows(made({"samples": {"rejected": 704}, "refused": {"late": 704}}))
+        status_text.status_rows(made({"samples": {"rejected": 704}, "refused": {"late": late}}))
     )
-    assert rows["samples"].endswith("704 rejected, 704 came after the end")
+    assert rows["samples"].endswith(f"inserted, {said}")
+    assert "704" not in rows.get("refused", "")
 
 
 def test_a_line_says_who_waits_for_what() -> None:
@@ -226,7 +235,54 @@ def test_the_time_is_the_learners_or_else_the_trainings() -> None:
     assert stop_conditions.elapsed_seconds(Status(time=Time(training_s=65.0))) == 65.0
     assert (
         status_text.run_headline(Status(run_id="a", epoch=1, seconds=3725.0))
-        == "run a, epoch 1, 1:02:05"
+        == "run a, epoch 1, trained 1:02:05"
+    )
+
+
+def test_a_run_of_several_starts_was_trained_for_all_of_them() -> None:
+    status = Status(run_id="a", epoch=3, seconds=2.0, run_seconds=3725.0)
+    assert stop_conditions.elapsed_seconds(status) == 2.0  # that of stop.max_seconds
+    assert status_text.run_headline(status) == "run a, epoch 3, trained 1:02:05"
+    ended = replace(status, exit_reason="max_opts", phase="done", opt_steps=10)
+    assert status_text.summary_lines(ended, "r")[0].startswith("done after 1:02:05 of training")
+
+
+def test_rates_are_of_the_last_seconds_and_of_a_run_that_has_ended_the_mean() -> None:
+    status = Status(
+        env_steps=1000,
+        opt_steps=500,
+        seconds=4.0,
+        run_seconds=10.0,
+        samples=Samples(inserted=1000),
+        rates=Rates(samples_per_sec=300.0, opt_steps_per_sec=70.0),
+    )
+    assert dict(status_text.status_rows(status))["steps"].startswith(
+        "1,000 environment (300/s), 500 optimization (70/s)"
+    )
+    ended = replace(status, exit_reason="max_opts")
+    assert dict(status_text.status_rows(ended))["steps"].startswith(
+        "1,000 environment (mean 100/s), 500 optimization (mean 50/s)"
+    )
+
+
+def test_a_confirmation_is_said_once() -> None:
+    evaluation = Eval(
+        return_mean=499.6,
+        return_std=1.0,
+        version=1056,
+        env_steps=9000,
+        best_return_mean=499.5,
+        best_version=1056,
+        fresh_return_mean=499.5,
+        fresh_episodes=250,
+        reached_return_mean=499.5,
+        reached_version=1056,
+        reached_episodes=250,
+    )
+    text = dict(status_text.status_rows(Status(eval=evaluation)))["returns"]
+    assert text == (
+        "evaluation 499.6 ± 1.0 at 9,000 env steps, best 499.5 at version 1,056, "
+        "confirmed on 250 fresh episodes"
     )
     ended = status_text.summary_lines(Status(seconds=65.0), "x")[0]
     assert ended == "ended after 0:01:05 of training"

@@ -366,7 +366,7 @@ class ActorEvaluations:
         model = asked.model or self._find_held(asked, report)
         if (report.epoch, report.version) != (model.epoch, model.version):
             raise EvaluationReportError(
-                f"it plays version {report.version} after {model.version} in one evaluation"
+                f"it plays version {report.version:,} after {model.version:,} in one evaluation"
             )
         if not asked.played <= report.episodes <= self._episodes:
             raise EvaluationReportError(
@@ -392,8 +392,8 @@ class ActorEvaluations:
             if same and model.version >= asked.version:
                 return model
         raise EvaluationReportError(
-            f"version {report.version} of epoch {report.epoch} was not sent since version "
-            f"{asked.version} was asked for, or too long ago"
+            f"version {report.version:,} of epoch {report.epoch} was not sent since version "
+            f"{asked.version:,} was asked for, or too long ago"
         )
 
     def _finish(

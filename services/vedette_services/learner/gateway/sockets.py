@@ -65,7 +65,8 @@ class GatewaySockets:
         self._zap: ZapHandler | None = None
         self.poller = zmq.Poller()
         self._monitors: dict[Socket, Socket] = {}
-        self._failed_handshakes = FailedHandshakes(time.monotonic())
+        self._failed_handshakes: dict[Socket, FailedHandshakes] = {}
+        self._failed_before = 0  # of sockets that are closed
         self._cut_connections = CutConnections()
         self._keys_logged = 0
         if keys is not None:
@@ -109,6 +110,7 @@ class GatewaySockets:
                 time.sleep(0.1)
         self.poller.register(socket, zmq.POLLIN)
         self._monitors[socket] = monitor = self._monitor(socket, events)
+        self._failed_handshakes[socket] = FailedHandshakes(time.monotonic())
         self.poller.register(monitor, zmq.POLLIN)
         return socket
 
@@ -127,10 +129,12 @@ class GatewaySockets:
             self._zap.answer_requests()
         for socket, monitor in self._monitors.items():
             if monitor in ready:
-                self._count_connections(monitor, samples=socket is self.samples)
+                self._count_connections(socket, monitor)
         return ready
 
-    def _count_connections(self, monitor: Socket, *, samples: bool) -> None:
+    def _count_connections(self, socket: Socket, monitor: Socket) -> None:
+        samples = socket is self.samples
+        handshakes = self._failed_handshakes[socket]
         for _ in range(_EVENTS_A_TURN):
             try:
                 event_frames = monitor.recv_multipart(zmq.NOBLOCK)
@@ -142,11 +146,11 @@ class GatewaySockets:
             if samples:
                 self._cut_connections.on_event(event, value)
             if event == zmq.EVENT_ACCEPTED:
-                self._failed_handshakes.accepted += 1
+                handshakes.accepted += 1
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._failed_handshakes.completed += 1
+                handshakes.completed += 1
             elif event == zmq.EVENT_ACCEPT_FAILED:
-                self._failed_handshakes.failed += 1
+                handshakes.failed += 1
 
     def set_model_queue(self, chunks: int) -> None:
         """Set the chunks of models that may wait for each reader; further ones are dropped.
@@ -202,11 +206,12 @@ class GatewaySockets:
 
     @property
     def refused(self) -> dict[str, int]:
-        """The number of refused keys, of connections without a successful handshake, and of those
-        that were cut."""
+        """The number of refused keys, of connections whose handshake has failed for certain, and of
+        those that were cut."""
         keys = 0 if self._zap is None else self._zap.refused
         frames = self._cut_connections.count
-        return {"keys": keys, "handshakes": self._failed_handshakes.count, "frames": frames}
+        handshakes = sum(each.count for each in self._failed_handshakes.values())
+        return {"keys": keys, "handshakes": self._failed_before + handshakes, "frames": frames}
 
     def log_refusals(self, refusals: RateLimitedLog, now: float) -> None:
         """Log what was refused since the last call."""
@@ -215,7 +220,7 @@ class GatewaySockets:
             refusals.add("refused", self._zap.last_refused)
         if why := self._cut_connections.pop_reason():
             refusals.add("frames", why)
-        if new := self._failed_handshakes.count_new(now):
+        if new := sum(each.count_new(now) for each in self._failed_handshakes.values()):
             refusals.add("connections", f"{new} of no vedette, or of one with other keys or none")
 
     def close_removed_keys(self, now: float) -> None:
@@ -238,6 +243,8 @@ class GatewaySockets:
 
     def _unbind(self, socket: Socket, linger_ms: int = 0) -> None:
         monitor = self._monitors.pop(socket)
+        # Peers whose handshake is under way are cut by this: none of them has failed.
+        self._failed_before += self._failed_handshakes.pop(socket).count
         if socket is self.samples:
             self._cut_connections.forget_all()
         for one in (socket, monitor):
@@ -351,7 +358,7 @@ STALL_S = 2.0
 
 
 class FailedHandshakes:
-    """Counts connections that were accepted, completed, and failed for certain.
+    """Counts connections of a bound socket that were accepted, completed, and failed for certain.
 
     Args:
         now: seconds, monotonic.
@@ -367,8 +374,8 @@ class FailedHandshakes:
 
     @property
     def count(self) -> int:
-        """Connections without a successful handshake, or without one yet."""
-        return max(0, self.accepted - self.completed) + self.failed
+        """Those that have failed for certain, as `count_new` has returned them."""
+        return self._reported
 
     def count_new(self, now: float) -> int:
         """Return the certain failures that were not reported before; call several times a second.

@@ -307,7 +307,10 @@ class GatewayState:
         theirs, ours = f"of epoch {batch.epoch}", f"epoch {epoch}"
         follow = "after a minute without the other"
         if batch.epoch == epoch:
-            theirs, ours = f"{theirs}, version {batch.version}", f"version {self._published} of it"
+            theirs, ours = (
+                f"{theirs}, version {batch.version:,}",
+                f"version {self._published:,} of it",
+            )
             follow = "at once"
         self.log_lines.add(
             "warning",

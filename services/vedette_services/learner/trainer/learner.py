@@ -176,6 +176,8 @@ class Learner:
         lasting: the replay outlives this start; otherwise the next start has an empty one.
         sources: the named ones that it draws from.
         origin: where the limiter's balance begins, as the limiter of `train` has it.
+        seconds: of training, by trainers of this start before this one.
+        earlier_s: seconds of training of earlier starts.
         clock: seconds, monotonic, for `stop.max_seconds` and all rates.
     """
 
@@ -191,6 +193,8 @@ class Learner:
         lasting: bool,
         sources: tuple[SourceStatus, ...] = (),
         origin: LimiterOrigin | None = None,
+        seconds: float = 0.0,
+        earlier_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
@@ -200,7 +204,8 @@ class Learner:
         self._lasting = lasting
         self._origin = origin
         self._clock = clock
-        self._began = clock()
+        self._began = clock() - seconds
+        self._earlier_s = earlier_s
         self._device = device = resolve_device(config.learner.device)
         self.agent = build_learning_agent(config, spaces, epoch, device)
         self.replay = open_replay()
@@ -234,6 +239,8 @@ class Learner:
             sampled=sampled,
             sources=sources,
             limiter_origin=None if origin is None else origin.counts,
+            seconds=seconds,
+            earlier_s=earlier_s,
         )
         self.status = self._with_place(self.status)
         copy = config.learner.copy_replay
@@ -250,7 +257,7 @@ class Learner:
             lambda: open_recorder(config, run.root, lambda: self._room.is_short)
         )
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
-        self._pace = RecordPace(read_active_seconds(run), self._began)
+        self._pace = RecordPace(read_active_seconds(run), clock())
         self._curves = CurveRecorder(self._recorder, run_id, config, recorded, pace=self._pace)
         self._unflushed: int | None = None  # the step of a flush that was not due yet
         if returns := {
@@ -621,6 +628,7 @@ class Learner:
             self._with_place(learning),
             sources=with_shares(learning.sources, self.replay),
             seconds=self._clock() - self._began,
+            earlier_s=self._earlier_s,
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),
             disk=self._room.measure(self._clock()),

@@ -97,6 +97,7 @@ class Trainer:
         self._stop = stop
         self._replay = replay_directory(spec.config, run.root)
         self._origin = run.limiter_origin
+        before = StatusRecordReader(run.learning_map, TrainerStatus).read()
         self._learner = Learner(
             spec.config,
             run,
@@ -107,6 +108,8 @@ class Trainer:
             lasting=True,
             sources=describe_sources(spec.config, run.root),
             origin=self._origin,
+            seconds=before.seconds,
+            earlier_s=before.earlier_s,
         )
         if self._learner.has_saved_priorities:  # those of an earlier release are no longer read
             for place in _ring_directories(spec):

@@ -24,6 +24,7 @@ from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance
 from vedette_services.status.assembly import assemble_status
+from vedette_services.status.learning_charts import describe_tag
 from vedette_services.status.records import (
     NO_ENDED_EVALUATIONS,
     EndedEvaluations,
@@ -46,6 +47,15 @@ class HparamsRecorder(Protocol):
         ...
 
 
+@runtime_checkable
+class DescribingRecorder(Protocol):
+    """A recorder that also keeps a sentence about each curve."""
+
+    def describe_tags(self, describe: Callable[[str], str]) -> None:
+        """Keep what this returns for a tag with its curve."""
+        ...
+
+
 def open_recorder(
     config: RunConfig, run: Path, is_paused: Callable[[], bool] = lambda: False
 ) -> Recorder:
@@ -65,6 +75,8 @@ def open_recorder(
     for recorder in recorders:
         if implements(recorder, HparamsRecorder):
             recorder.write_hparams(hyperparameters(table))
+        if isinstance(recorder, DescribingRecorder):
+            recorder.describe_tags(describe_tag)
     tee = TeeRecorder(
         [
             PausingRecorder(recorder, is_paused) if isinstance(recorder, FileRecorder) else recorder

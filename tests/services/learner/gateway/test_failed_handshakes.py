@@ -1,4 +1,4 @@
-"""Connections without a handshake: counted at once, reported once it is certain."""
+"""Connections without a handshake: counted and reported once it is certain."""
 
 from vedette_services.learner.gateway.sockets import SETTLED_S, FailedHandshakes
 
@@ -16,10 +16,11 @@ def count_reported(handshakes: FailedHandshakes, begin: float, end: float) -> in
 def test_a_connection_that_only_takes_its_time_has_not_failed() -> None:
     handshakes = FailedHandshakes(0.0)
     handshakes.accepted += 3
-    assert handshakes.count == 3
     assert count_reported(handshakes, 0.2, 1.0) == 0
+    assert handshakes.count == 0, "the end of a run may show this number"
     handshakes.completed += 3
     assert count_reported(handshakes, 1.0, 30.0) == 0
+    assert handshakes.count == 0
 
 
 def test_a_failed_handshake_is_reported_once_and_only_when_that_is_certain() -> None:

@@ -1,5 +1,6 @@
 """A run that goes on from a checkpoint: the same optimization steps as if nothing had happened."""
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -306,6 +307,33 @@ def test_torchs_own_generator_goes_on_where_the_checkpoint_was_made(tmp_path: Pa
         torch.rand(7)
         learner(2)
         assert torch.equal(torch.rand(5), expected)
+
+
+def test_a_restarted_trainer_has_the_time_that_is_left(tmp_path: Path) -> None:
+    fill(tmp_path, "dqn")
+    config = config_of("dqn", prioritized=False)
+    stop = config.stop.model_copy(update={"max_opts": 10**6, "max_seconds": 60.0})
+    config = config.model_copy(update={"stop": stop})
+    half = Half(tmp_path, config)
+    (tmp_path / "checkpoints").mkdir()
+    ticks = itertools.count()
+    learner = Learner(
+        config,
+        RunDirectory(tmp_path),
+        "r",
+        1,
+        spaces=SPACES["dqn"],
+        open_replay=lambda: half.replay,
+        lasting=True,
+        seconds=59.0,
+        earlier_s=500.0,  # of earlier starts: they count for the run, and not for the limit
+        clock=lambda: 0.001 * next(ticks),
+    )
+    last = learner.close(learner.train(NoPeers(), make_run_limiter(config)))
+    assert last.exit_reason == "max_seconds"
+    assert 60.0 <= last.seconds < 62.0
+    assert next(ticks) < 3000, "one second was left"
+    assert last.earlier_s == 500.0
 
 
 def test_prioritized_replay_weighs_what_the_agent_learns_from_and_hears_its_errors(

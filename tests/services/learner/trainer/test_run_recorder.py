@@ -4,19 +4,23 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
 from vedette_rl.core import Record
+from vedette_rl.recording.reading import read_curves
 from vedette_rl.recording.registry import TeeRecorder
 from vedette_rl.recording.tensorboard import TensorboardRecorder
 from vedette_services.config import RunConfig
 from vedette_services.learner.trainer.run_recorder import (
     CurveRecorder,
     LastRecorded,
+    open_recorder,
     truncate_curves,
 )
+from vedette_services.status.learning_charts import describe_tag
 from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.schema import is_against_opt_steps
-from vedette_services.status.status import Eval, Samples
+from vedette_services.status.status import Eval, Samples, charts
 
 
 class Steps(TeeRecorder):
@@ -150,3 +154,29 @@ def test_losses_are_against_optimization_steps_and_returns_against_env_steps(
     name: str, answer: bool
 ) -> None:
     assert is_against_opt_steps(name) is answer
+
+
+def test_tensorboard_shows_the_sentence_of_the_report_beside_each_curve(tmp_path: Path) -> None:
+    with closing(open_recorder(CONFIG, tmp_path)) as recorder:
+        for step in (1, 2):
+            recorder.write({"eval/mean_reward": 3.0, "train/loss": 0.5, "my/own": 1.0}, step)
+    shown = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    said = {
+        tag: shown.SummaryMetadata(tag).summary_description
+        for tag in ("eval/mean_reward", "train/loss", "my/own")
+    }
+    about = next(spec.about for spec in charts() if spec.curves[0][0] == "eval/mean_reward")
+    assert said == {
+        "eval/mean_reward": f"Return of greedy evaluations. {about}",
+        "train/loss": "Loss. Of the batch, before its gradient step.",
+        "my/own": "",
+    }
+    assert len(shown.Tensors("train/loss")) == 2
+    curves = read_curves(tmp_path).curves
+    assert curves["eval/mean_reward"].steps.tolist() == [1, 2]
+    assert curves["eval/mean_reward"].values.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("tag", ["eval/std_reward", "samples_per_sec", "average_opt_time"])
+def test_every_number_of_the_status_has_a_sentence(tag: str) -> None:
+    assert describe_tag(tag).endswith(".")
