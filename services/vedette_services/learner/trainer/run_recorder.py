@@ -47,7 +47,6 @@ class HparamsRecorder(Protocol):
         ...
 
 
-@runtime_checkable
 class DescribingRecorder(Protocol):
     """A recorder that also keeps a sentence about each curve."""
 
@@ -75,7 +74,7 @@ def open_recorder(
     for recorder in recorders:
         if implements(recorder, HparamsRecorder):
             recorder.write_hparams(hyperparameters(table))
-        if isinstance(recorder, DescribingRecorder):
+        if implements(recorder, DescribingRecorder):
             recorder.describe_tags(describe_tag)
     tee = TeeRecorder(
         [
