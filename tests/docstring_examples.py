@@ -228,7 +228,7 @@ class _Reader(ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         self._value(node.test)
         match node.test:
-            case ast.Call(func=ast.Name("isinstance"), args=[ast.Name(name), kind]):
+            case ast.Call(func=ast.Name("isinstance" | "implements"), args=[ast.Name(name), kind]):
                 before = dict(self._scope)
                 self._scope[name] = self._annotation(kind)
                 self._visit_all(node.body)

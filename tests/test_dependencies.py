@@ -12,7 +12,6 @@ BROUGHT = {  # what a declared package cannot be without, and is a part of its i
     "pygame",  # Gymnasium's windows, which its extras bring
     "google",  # protobuf: the events that tensorboard's classes are
     "pydantic_core",
-    "typing_extensions",
 }
 WHERE_IT_RUNS = {
     "IPython",  # used in a notebook, which brings it, and nowhere else

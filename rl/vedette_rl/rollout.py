@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
 from vedette_rl.core.columns import check_rows
 from vedette_rl.core.learning import describe_returned
+from vedette_rl.core.protocols import implements
 from vedette_rl.core.step_keys import StepKeys
 from vedette_rl.envs.spaces import action_field
 from vedette_rl.envs.vector_env import VectorEnvironment
@@ -99,7 +100,7 @@ class RolloutLoop:
         self._policy = policy
         self._processor = processor
         self._act = act_of(policy)
-        self._columns = policy.acted_columns if isinstance(policy, ColumnPolicy) else None
+        self._columns = policy.acted_columns if implements(policy, ColumnPolicy) else None
         self._begins = np.ones(len(envs), np.bool_)
         self._models = models
         self.env_steps = 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vedette_rl.core import Agent
+from vedette_rl.core.protocols import implements
 from vedette_rl.envs import Spaces
 from vedette_rl.testing import AgentContract
 
@@ -46,7 +47,7 @@ def contract_of(source: str) -> AgentContract:
             agent = kind.build_agent(
                 kind.config(name=kind.name), self.make_spaces(), device="cpu", seed=seed
             )
-            assert isinstance(agent, Agent)
+            assert implements(agent, Agent)
             return agent
 
     return Contract()

@@ -169,7 +169,10 @@ def test_a_step_processor_by_name() -> None:
     own = make_step_processor(named(Drops), 3, 0.9, 2, dtype)
     assert isinstance(own, Drops)
     assert own.n == 3
-    for wrong, why in ((named(NoModule), "it is no StepProcessor"), ("nope", "there are n_step")):
+    for wrong, why in (
+        (named(NoModule), "it is no StepProcessor: it lacks flush, process"),
+        ("nope", "there are n_step"),
+    ):
         with pytest.raises(UnknownNameError, match=why):
             make_step_processor(wrong, 1, 0.9, 2, dtype)
 
@@ -185,7 +188,7 @@ def test_recorders_by_name(tmp_path: Path) -> None:
         recorder.close()
     for wrong, why in (
         ("nope", "known: tensorboard, csv, jsonl, or"),
-        (named(NoModule), "it is no Recorder"),
+        (named(NoModule), "it is no Recorder: it lacks close, flush, store, write, write_text"),
     ):
         with pytest.raises(UnknownNameError, match=why):
             make_recorders([wrong], tmp_path)

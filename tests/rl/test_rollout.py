@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vedette_rl.core import Columns, ModelInfo
+from vedette_rl.core import Columns, ModelInfo, RowColumn
 from vedette_rl.envs import transition_dtype
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.pushed_envs import PushedEnvs
@@ -72,6 +72,33 @@ def test_it_explores_on_the_newest_model() -> None:
     assert policy.asked == [(version, True) for version in (1, 1, 2, 7, 7, 7)]
     assert loop.acting_on == (0, 7)
     assert loop.env_steps == 12
+
+
+class Counting(Remembering):
+    """Fills a column: how often it was asked."""
+
+    def acted_columns(self) -> Columns:
+        return {"asked": np.full(1, len(self.asked))}
+
+
+class Wrapped:
+    """Passes everything on to a policy."""
+
+    def __init__(self, policy: Any) -> None:
+        self._policy = policy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+
+def test_a_wrapped_policy_keeps_its_columns() -> None:
+    row = LoopVectorEnv([ScriptedEnv()], seed=0)
+    dtype = transition_dtype(row.spaces, [RowColumn("asked", np.dtype(np.int64), ())])
+    policy: Any = Wrapped(Counting())
+    loop = RolloutLoop(row, policy, NStep(1, 0.99, 1, dtype), Published(), 1)
+    loop.begin()
+    filled = [loop.process(loop.play())["asked"].tolist() for _ in range(3)]
+    assert filled == [[1], [2], [3]]
 
 
 def test_a_transition_is_as_old_as_the_model_that_began_it() -> None:

@@ -13,6 +13,7 @@ from mlflow_server import serving
 from starts import train_in_process
 
 from vedette_rl.core import Recorder
+from vedette_rl.core.protocols import implements
 from vedette_services.config.plugins import MLFLOW
 from vedette_services.errors import SettingError
 from vedette_services.mlflow import _DEFAULTS, MlflowRecorder, tracking_from
@@ -35,7 +36,7 @@ def recorder_to(uri: str, run: Path) -> MlflowRecorder:
 def test_what_is_recorded_arrives_under_its_name_and_step(tmp_path: Path) -> None:
     with serving() as (server, uri):
         recorder = recorder_to(uri, tmp_path)
-        assert isinstance(recorder, Recorder)
+        assert implements(recorder, Recorder)
         recorder.write_hparams({"agent.name": "dqn", "seed": 3})
         recorder.write_text("config", "seed = 3")
         recorder.write({"eval/mean_reward": 21.0, "bad": math.nan}, step=1000)

@@ -339,7 +339,7 @@ def run_mistakes() -> dict[str, list[str]]:
             with watch:
                 mistake(x)
         except Exception as error:  # noqa: BLE001 - fake tensors refuse some by themselves
-            watch.found[type(error).__name__] += 1
+            watch.found[f"{type(error).__name__}: {error}"] += 1
         found[name] = [*watch.found]
     return found
 

@@ -6,13 +6,14 @@ Shapes: E environments, A actions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat
 
 from vedette_rl.agents.config import EnvSteps
+from vedette_rl.core.protocols import implements
 from vedette_rl.errors import UnknownNameError
 from vedette_rl.import_by_name import choice_or_import, import_by_name, is_import_name
 from vedette_rl.settings.part import SettingsPart
@@ -94,7 +95,6 @@ def exploration_ranks(first: int, count: int) -> NDArray[np.float64]:
     return np.array([exploration_rank(first + i) for i in range(count)])
 
 
-@runtime_checkable
 class ExplorationStrategy(Protocol):
     """Chooses actions while an actor collects."""
 
@@ -114,7 +114,7 @@ def make_exploration(
     if not is_import_name(config.kind):
         return Exploration(config, ranks, seed)
     strategy = import_by_name(_KIND, config.kind)(config, ranks, seed)
-    if not isinstance(strategy, ExplorationStrategy):
+    if not implements(strategy, ExplorationStrategy):
         raise UnknownNameError(_KIND, config.kind, "it has no method choose")
     return _CheckedExploration(strategy, config.kind)
 

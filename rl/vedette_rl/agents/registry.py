@@ -12,6 +12,7 @@ import vedette_rl.agents.sac.policy as sac
 import vedette_rl.agents.td3.policy as td3
 from vedette_rl.agents.kind import AgentKind, policy_kind
 from vedette_rl.core.acting import Policy
+from vedette_rl.core.protocols import missing_members
 from vedette_rl.errors import UnknownAgentError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
 from vedette_rl.settings.words_of_others import INSTEAD_OF_ON_POLICY, ON_POLICY_AGENTS
@@ -39,7 +40,7 @@ def agent_kind(name: str) -> AgentKind[Any]:
         named = import_by_name("agent.name", name)
     except UnknownNameError as error:
         raise UnknownAgentError(name, list(BUILT_IN), error.why) from error
-    if isinstance(named, type) and issubclass(named, Policy):
+    if isinstance(named, type) and not missing_members(named, Policy):
         return policy_kind(name, named)
     if not isinstance(named, AgentKind):
         raise UnknownAgentError(name, list(BUILT_IN), "it is no AgentKind, and no Policy class")

@@ -25,6 +25,7 @@ from vedette_rl.core.learning import (
     SequenceAgent,
     State,
 )
+from vedette_rl.core.protocols import implements
 
 __all__ = [
     "Agent",
@@ -47,6 +48,7 @@ __all__ = [
     "TdErrorPolicy",
     "act_of",
     "empty_columns",
+    "implements",
     "row_dtype",
     "select_part",
 ]

@@ -7,7 +7,7 @@ The actor's loop, in the order of its calls::
     while not stopped:
         action = policy.act(obs, explore=True, begins=begins)
         step = envs.step(action)                       # Step: observations, actions, rewards
-        if isinstance(policy, ColumnPolicy):
+        if implements(policy, ColumnPolicy):
             step.extra = policy.acted_columns()
         transitions = processor.process(step)          # 0 or more rows, n-step if it makes them so
         push(transitions)
@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,6 @@ class Step:
         return begins
 
 
-@runtime_checkable
 class Policy(Protocol):
     """Acts on observations. It holds only what acting needs."""
 
@@ -91,7 +90,6 @@ class Policy(Protocol):
         ...
 
 
-@runtime_checkable
 class LoadedPolicy(Policy, Protocol):
     """A `Policy` that was loaded, which a loop of one's own plays::
 
@@ -125,7 +123,6 @@ def act_of(policy: Policy) -> ActFunction:
     return act
 
 
-@runtime_checkable
 class ColumnPolicy(Protocol):
     """A `Policy` that fills columns which its agent declares (`AgentKind.columns`)."""
 
@@ -135,7 +132,6 @@ class ColumnPolicy(Protocol):
         ...
 
 
-@runtime_checkable
 class TdErrorPolicy(Protocol):
     """A `Policy` that also computes TD errors, for initial priorities by actors (Ape-X)."""
 
@@ -148,7 +144,6 @@ class TdErrorPolicy(Protocol):
         ...
 
 
-@runtime_checkable
 class StepProcessor(Protocol):
     """Turns steps into transitions: columns ``obs..., action, reward, next_obs..., terminated,
     truncated, n_steps``, those of `Step.extra`, and its own.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +115,6 @@ class BlockBatch(StaticBatch):
     place = MinibatchPlace()
 
 
-@runtime_checkable
 class SequenceAgent(Protocol):
     """An `Agent` that is told once, before its first step, how long its burn-in can be."""
 
@@ -125,7 +124,6 @@ class SequenceAgent(Protocol):
         ...
 
 
-@runtime_checkable
 class Agent(Protocol):
     """Learns from batches. The module's docstring shows the loop that calls it."""
 
@@ -173,7 +171,6 @@ Record = Mapping[str, float]
 """Scalars by name."""
 
 
-@runtime_checkable
 class Recorder(Protocol):
     """A sink of records. `step` is env steps for curves of returns, optimization steps for losses.
 
@@ -243,7 +240,6 @@ class Sample:
         return self.columns.keys()
 
 
-@runtime_checkable
 class ReplayBuffer(Protocol):
     """Gives samples; rows are inserted through another interface.
 

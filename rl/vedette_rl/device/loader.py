@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -75,7 +75,6 @@ class DeviceLoader(Protocol):
         ...
 
 
-@runtime_checkable
 class LoaderAhead(DeviceLoader, Protocol):
     """A loader that can draw the next batch while the device works on this one."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vedette_rl.core import Record, Recorder
+from vedette_rl.core.protocols import implements, missing_members
 from vedette_rl.errors import RecordingError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name, is_import_name
 from vedette_rl.recording.file_recorder import CsvRecorder, JsonlRecorder
@@ -44,8 +45,9 @@ def _make(name: str, run: Path) -> Recorder:
         known = ", ".join(BUILT_IN)
         raise UnknownNameError("learner.recorders", name, f"known: {known}, or module:Name")
     custom = import_by_name("learner.recorders", name)(run)
-    if not isinstance(custom, Recorder):
-        raise UnknownNameError("learner.recorders", name, "it is no Recorder")
+    if not implements(custom, Recorder):
+        lacks = ", ".join(missing_members(custom, Recorder))
+        raise UnknownNameError("learner.recorders", name, f"it is no Recorder: it lacks {lacks}")
     return custom
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns, empty_columns
 from vedette_rl.core.learning import ReplayBuffer, Sample, State, check_first_sample
+from vedette_rl.core.protocols import implements, missing_members
 from vedette_rl.errors import EmptyReplayError, ReplayOverrunError, UnknownNameError
 from vedette_rl.import_by_name import import_by_name
 from vedette_rl.replay.config import ACTORS, ReplayConfig
@@ -254,7 +255,10 @@ def make_custom_replay(config: ReplayConfig, rows: Rows, rng: np.random.Generato
         UnknownNameError: there is none, or what is there is no `ReplayBuffer`.
     """
     custom = import_by_name("replay.name", config.name)(rows, rng, config, **config.kwargs)
-    if not isinstance(custom, ReplayBuffer):
-        raise UnknownNameError("replay.name", config.name, "it is no ReplayBuffer")
+    if not implements(custom, ReplayBuffer):
+        lacks = ", ".join(missing_members(custom, ReplayBuffer))
+        raise UnknownNameError(
+            "replay.name", config.name, f"it is no ReplayBuffer: it lacks {lacks}"
+        )
     check_first_sample(config.name, custom)
     return custom

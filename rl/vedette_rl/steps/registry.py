@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vedette_rl.core import RowColumn, StepProcessor
+from vedette_rl.core.protocols import implements, missing_members
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import UnknownNameError
@@ -48,8 +49,11 @@ def make_step_processor(
     """
     further = {"goals": her_goals} if name == "her" else {}
     custom = step_processor(name)(n, discount, envs, dtype, **further)
-    if not isinstance(custom, StepProcessor):
-        raise UnknownNameError("actors.step_processor", name, "it is no StepProcessor")
+    if not implements(custom, StepProcessor):
+        lacks = ", ".join(missing_members(custom, StepProcessor))
+        raise UnknownNameError(
+            "actors.step_processor", name, f"it is no StepProcessor: it lacks {lacks}"
+        )
     return custom
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, RowColumn
+from vedette_rl.core.protocols import missing_members
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing.contracts import assert_same_model, same_state, state_numbers
@@ -394,9 +395,8 @@ class AgentContract(LossContract):
 
     def test_it_is_an_agent(self) -> None:
         agent = self.make_agent(0)
-        needed = ("opt_steps", "opt", "model_info", "get_state", "set_state")
-        missing = [name for name in needed if not hasattr(agent, name)]
-        assert isinstance(agent, Agent), f"{type(agent).__name__} lacks {', '.join(missing)}"
+        missing = missing_members(agent, Agent)
+        assert not missing, f"{type(agent).__name__} lacks {', '.join(missing)}"
 
     def test_an_opt_is_counted_and_is_the_next_version(self) -> None:
         agent = self.make_agent(0)

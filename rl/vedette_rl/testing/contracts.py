@@ -23,6 +23,7 @@ from vedette_rl.core import (
     row_dtype,
 )
 from vedette_rl.core.learning import check_sample
+from vedette_rl.core.protocols import implements, missing_members
 from vedette_rl.envs.spaces import Spaces, action_field, transition_dtype
 from vedette_rl.envs.vector_env import LoopVectorEnv, VectorEnvironment
 from vedette_rl.errors import EmptyReplayError, ModelMismatchError
@@ -83,8 +84,8 @@ class PolicyContract:
 
     def test_it_is_a_policy(self) -> None:
         policy = self.make_policy(self.envs, 0)
-        missing = [name for name in ("sync_model", "act") if not hasattr(policy, name)]
-        assert isinstance(policy, Policy), f"{type(policy).__name__} lacks {', '.join(missing)}"
+        missing = missing_members(policy, Policy)
+        assert not missing, f"{type(policy).__name__} lacks {', '.join(missing)}"
 
     def test_every_action_is_one_of_its_space(self) -> None:
         space = self.make_spaces().action
@@ -146,7 +147,7 @@ class PolicyContract:
     def test_it_fills_the_columns_that_its_agent_declares(self) -> None:
         policy = self.acting()
         self.actions(policy, explore=True)
-        given = policy.acted_columns() if isinstance(policy, ColumnPolicy) else {}
+        given = policy.acted_columns() if implements(policy, ColumnPolicy) else {}
         names = {column.name for column in self.columns}
         assert given.keys() == names, f"acted_columns() has {set(given)}, declared are {names}"
         for column in self.columns:
@@ -249,7 +250,9 @@ class StepProcessorContract:
         return processor
 
     def test_it_is_a_step_processor(self) -> None:
-        assert isinstance(self.prepared(self.make_envs()), StepProcessor)
+        processor = self.prepared(self.make_envs())
+        missing = missing_members(processor, StepProcessor)
+        assert not missing, f"{type(processor).__name__} lacks {', '.join(missing)}"
 
     def test_transitions_have_the_columns_agreed_on(self) -> None:
         dtype = transition_dtype(self.make_envs().spaces, self.columns)
@@ -366,7 +369,8 @@ class ReplayBufferContract:
 
     def test_it_is_a_replay_buffer(self) -> None:
         replay = self.make_replay(self.capacity)[0]
-        assert isinstance(replay, ReplayBuffer), f"{type(replay).__name__} is no ReplayBuffer"
+        missing = missing_members(replay, ReplayBuffer)
+        assert not missing, f"{type(replay).__name__} lacks {', '.join(missing)}"
 
     def test_nothing_can_be_drawn_from_an_empty_one(self) -> None:
         replay, _ = self.make_replay(self.capacity)

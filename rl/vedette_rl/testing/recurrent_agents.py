@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from vedette_rl.core import Agent, ColumnPolicy, Columns, ModelInfo, Policy, act_of
 from vedette_rl.core.columns import BURNED, LEARNED, LENGTH
 from vedette_rl.core.learning import SequenceAgent
+from vedette_rl.core.protocols import implements
 from vedette_rl.testing.agents import AgentContract
 from vedette_rl.testing.contracts import assert_same_model, same_state
 from vedette_rl.testing.inputs import sampled_obs, sampled_sequences, sampled_values
@@ -207,7 +208,7 @@ class RecurrentAgentContract(AgentContract):
     def _stored_after(self, policy: Policy, seed: int, begins: NDArray[np.bool_]) -> Columns:
         """The memory columns of an action on these observations. Copies."""
         act_of(policy)(self._observations(seed), explore=False, begins=begins)
-        assert isinstance(policy, ColumnPolicy), "it has no acted_columns()"
+        assert implements(policy, ColumnPolicy), "it has no acted_columns()"
         acted = policy.acted_columns()
         return {c.name: acted[c.name].copy() for c in self.columns if c.first}
 
@@ -222,7 +223,7 @@ class RecurrentAgentContract(AgentContract):
     def _told(self, seed: int) -> Agent:
         """A new agent that knows the batches' burn-in, where it asks for it."""
         agent = self.make_agent(seed)
-        if isinstance(agent, SequenceAgent):
+        if implements(agent, SequenceAgent):
             agent.expect_burn_in(self.burn_in)
         return agent
 
@@ -279,7 +280,7 @@ class RecurrentAgentContract(AgentContract):
             obs = {n: c[:, position].numpy() for n, c in batch.items() if _is_observation(n)}
             begins = np.full(self.batch_size, position == 0)
             act_of(policy)(obs, explore=False, begins=begins)
-            assert isinstance(policy, ColumnPolicy), "it has no acted_columns()"
+            assert implements(policy, ColumnPolicy), "it has no acted_columns()"
             acted = policy.acted_columns()
             stored.append({c.name: acted[c.name].copy() for c in self.columns if c.first})
         return stored

@@ -13,6 +13,7 @@ from vedette_rl.core import Columns, Policy, RowColumn, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.core.columns import ENV, check_declared
+from vedette_rl.core.protocols import implements
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places
 from vedette_rl.replay.prioritized import TD_ERROR
@@ -260,7 +261,7 @@ def make_transition_pipeline(
         writer = FrameWriter(framed.pool, declared)
         whole = framed.with_whole_stacks
     if any(column.name == TD_ERROR for column in schema.columns):
-        if not isinstance(policy, TdErrorPolicy):
+        if not implements(policy, TdErrorPolicy):
             raise SpecMismatchError("policy", f"{TD_ERROR!r} is not expected: it tells none")
         processor = StepsWithTdErrors(processor, policy, whole)
     return processor, writer

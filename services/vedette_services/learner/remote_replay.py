@@ -29,6 +29,7 @@ from vedette_rl.core import ColumnPolicy, ModelInfo, Sample, State
 from vedette_rl.core.acting import act_of
 from vedette_rl.core.learning import draw_wait_reason, look_at
 from vedette_rl.core.nested_arrays import flatten_arrays
+from vedette_rl.core.protocols import implements
 from vedette_rl.envs.layout import ActionConverter
 from vedette_rl.envs.spaces import observation_columns
 from vedette_rl.errors import LatestValueFormatError, NestedArraysError
@@ -465,7 +466,7 @@ class RemoteReplay:
             raise ArgumentError(
                 f"publish: {agent.name} acts by numbers that are not finite on these arrays"
             )
-        given = policy.acted_columns() if isinstance(policy, ColumnPolicy) else {}
+        given = policy.acted_columns() if implements(policy, ColumnPolicy) else {}
         declared = {column.name for column in kind.columns(agent, spaces)}
         if undeclared := [repr(name) for name in given if name not in declared]:
             raise ArgumentError(

@@ -13,6 +13,7 @@ from vedette_protocol.limits import PAYLOAD_MAX_BYTES
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
+from vedette_rl.core.protocols import implements
 from vedette_rl.envs.altering_wrappers import describe_altering, in_evaluations
 from vedette_rl.envs.spaces import Spaces, check_declared, transition_dtype
 from vedette_rl.import_by_name import import_by_name, is_import_name
@@ -260,7 +261,7 @@ def check_policy(config: RunConfig, spaces: Spaces) -> None:
     if source != "actor" and not is_import_name(own[1]):
         return
     policy = _build_policy(config, spaces, own)
-    if source == "actor" and not isinstance(policy, TdErrorPolicy):
+    if source == "actor" and not implements(policy, TdErrorPolicy):
         raise SettingError(
             "replay.initial_priorities",
             f"the policy of agent {config.agent.name!r} sends no TD errors of its own",

@@ -14,6 +14,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.policy import DqnPolicy
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, ModelInfo, TdErrorPolicy
+from vedette_rl.core.protocols import implements
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 from vedette_rl.testing.inputs import sampled_transitions
@@ -61,7 +62,7 @@ def test_policies_of_action_values_tell_errors_by_their_model(
     sizes = {"hidden_sizes": (8, 8), "cnn_hidden_sizes": (8,) if name == "dqn" else (8, 8)}
     config = kind.config(**sizes, discount=0.5)
     policy = kind.build_policy(config, spaces, ranks=np.zeros(1), seed=0)
-    assert isinstance(policy, TdErrorPolicy)
+    assert implements(policy, TdErrorPolicy)
     transitions = sampled_transitions(spaces, 6, 0)
     with pytest.raises(ModelMismatchError):
         policy.td_errors(transitions)
@@ -83,4 +84,4 @@ def test_a_policy_of_actions_alone_tells_none() -> None:
     kind = agent_kind("sac")
     spaces = Spaces(VECTOR, gym.spaces.Box(-1, 1, (2,), np.float32))
     policy = kind.build_policy(kind.config(), spaces, ranks=np.zeros(1), seed=0)
-    assert not isinstance(policy, TdErrorPolicy)
+    assert not implements(policy, TdErrorPolicy)

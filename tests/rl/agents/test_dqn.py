@@ -17,6 +17,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import TdErrorPolicy
+from vedette_rl.core.protocols import implements
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
 
@@ -151,7 +152,7 @@ def test_steps_on_several_dimensions_equal_a_plain_formulation(make_batch: MakeB
         torch.testing.assert_close(result.td_errors, told, rtol=1e-4, atol=1e-5)
         if step == 1:  # of equal networks: as actors tell them
             columns = {name: column.numpy() for name, column in batch.items()}
-            assert isinstance(policy, TdErrorPolicy)
+            assert implements(policy, TdErrorPolicy)
             np.testing.assert_allclose(policy.td_errors(columns), told, rtol=1e-4, atol=1e-5)
     for trained, array in zip(online.parameters(), agent.model_info().arrays.values(), strict=True):
         np.testing.assert_allclose(trained.detach().numpy(), array, rtol=1e-3, atol=1e-5)

@@ -77,7 +77,7 @@ def test_a_step_does_nothing_that_a_graph_cannot_hold(case: str, report: dict[st
         ("item", "the host reads"),
         ("mask", "the host reads"),
         ("nonzero", "the host reads"),
-        ("devices", "DeviceMismatch"),
+        ("devices", "devices"),
         ("cpu", "the CPU's"),
         ("to the host", "two devices"),
         ("not pinned", "not pinned"),

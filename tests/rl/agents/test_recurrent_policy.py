@@ -13,6 +13,7 @@ from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.dqn.policy import KIND
 from vedette_rl.agents.recurrent_policy import RecurrentPolicy
 from vedette_rl.core import ColumnPolicy
+from vedette_rl.core.protocols import implements
 from vedette_rl.envs.spaces import Spaces
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4))
@@ -51,7 +52,7 @@ def test_the_column_is_the_memory_before_the_observation() -> None:
     policy = policy_of(config_of(), environments=4)
     (declared,) = KIND.columns(config_of(), SPACES)
     assert (declared.name, declared.shape, declared.first) == ("memory", (SIZE,), True)
-    assert isinstance(policy, ColumnPolicy)
+    assert implements(policy, ColumnPolicy)
     policy.act(observations(4, 0), explore=True, begins=np.ones(4, np.bool_))
     first = policy.acted_columns()["memory"]
     assert first.shape == (4, SIZE)
@@ -154,4 +155,4 @@ def test_without_memory_no_column_is_declared_or_filled() -> None:
     config = DqnConfig()
     assert not KIND.columns(config, SPACES)
     policy = KIND.build_policy(config, SPACES, ranks=np.zeros(1), seed=0)
-    assert not isinstance(policy, ColumnPolicy)
+    assert not implements(policy, ColumnPolicy)

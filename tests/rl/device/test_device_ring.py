@@ -20,6 +20,7 @@ from kinds_of_rows import KINDS, Kind
 from numpy.typing import NDArray
 from strict_cuda import StrictCuda
 
+from vedette_rl.core.protocols import implements
 from vedette_rl.device import loader as loader_module
 from vedette_rl.device.cuda_graphs import CudaCapture
 from vedette_rl.device.loader import (
@@ -475,7 +476,7 @@ def loaded_by(cuda: StrictCuda, loader: DeviceLoader) -> DeviceBatch:
     """The next batch, which the GPU has then; the one behind it is drawn, where it can be."""
     with cuda:
         batch = loader.load()
-        if isinstance(loader, LoaderAhead):
+        if implements(loader, LoaderAhead):
             loader.draw_ahead()
     cuda.synchronize()
     return batch

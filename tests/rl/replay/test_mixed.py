@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import ReplayBuffer, Sample
 from vedette_rl.core.columns import empty_columns
+from vedette_rl.core.protocols import implements
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import MemoryFrameRing
@@ -91,7 +92,7 @@ def assert_own_rows(sample: Sample, firsts: tuple[int, ...]) -> None:
 
 def test_it_is_a_replay_buffer_whose_inserted_rows_are_the_actors() -> None:
     replay = mixed(memory(130), memory(40))
-    assert isinstance(replay, ReplayBuffer)
+    assert implements(replay, ReplayBuffer)
     assert (len(replay), replay.inserted) == (140, 130)
 
 

@@ -9,6 +9,7 @@ import pytest
 from played_sequences import BURN_IN, STEPS, insert, new_ring, steps_from
 
 from vedette_rl.core import ReplayBuffer
+from vedette_rl.core.protocols import implements
 from vedette_rl.errors import EmptyReplayError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.drawn_sequences import PrioritizedSequences, UniformSequences
@@ -38,7 +39,7 @@ def played(steps: int, first: int = 0) -> MemoryRing:
 @each_way
 def test_a_sequence_is_of_one_source_and_has_its_rows(config: ReplayConfig) -> None:
     replay = mixed(played(20), played(15, 1000), config=config, share=0.25)
-    assert isinstance(replay, ReplayBuffer)
+    assert implements(replay, ReplayBuffer)
     for _ in range(20):
         sample = replay.sample(16)
         source = sample.columns["source"]

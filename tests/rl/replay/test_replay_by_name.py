@@ -96,7 +96,9 @@ def test_a_replay_of_a_name_is_made_with_its_own_arguments() -> None:
     own = make_custom_replay(named, rows, rng)
     assert isinstance(own, Recent)
     assert (own.draws, own.rows, own.config) == (3, rows, named)
-    with pytest.raises(UnknownNameError, match=r"NoReplay': it is no ReplayBuffer"):
+    with pytest.raises(
+        UnknownNameError, match=r"NoReplay': it is no ReplayBuffer: it lacks __len__, get_"
+    ):
         make_custom_replay(ReplayConfig(name=f"{__name__}:NoReplay"), rows, rng)
     with pytest.raises(ValueError, match="kwargs are for a replay of your own"):
         ReplayConfig.model_validate({"kwargs": {"draws": 3}})

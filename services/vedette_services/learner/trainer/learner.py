@@ -24,6 +24,7 @@ from vedette_rl.agents.captured_step import LEFT_OUT, SteppedAgent
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent, ModelInfo, ReplayBuffer, SequenceAgent, State
 from vedette_rl.core.learning import check_first_model_info, check_first_opt
+from vedette_rl.core.protocols import implements
 from vedette_rl.device import host_copy
 from vedette_rl.device.cuda_graphs import CudaCapture
 from vedette_rl.device.host_copy import mark_work
@@ -731,7 +732,7 @@ def build_learning_agent(
     agent = agent_kind(config.agent.name).build_agent(
         config.agent, spaces, device=str(device), seed=config.seed
     )
-    if config.replay.sequence and isinstance(agent, SequenceAgent):
+    if config.replay.sequence and implements(agent, SequenceAgent):
         agent.expect_burn_in(config.replay.burn_in)
     prepare_steps(agent, device, config.learner)
     if is_import_name(config.agent.name):

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tomli_w
 
 from vedette_rl.core import Recorder
+from vedette_rl.core.protocols import implements
 from vedette_rl.recording.file_recorder import FileRecorder
 from vedette_rl.recording.pausing_recorder import PausingRecorder
 from vedette_rl.recording.registry import TeeRecorder, make_recorders
@@ -38,7 +39,6 @@ log = logging.getLogger("vedette.trainer")
 _HYPERPARAMETERS = ("agent", "env", "actors", "replay", "learner")
 
 
-@runtime_checkable
 class HparamsRecorder(Protocol):
     """A recorder that also takes hyperparameters."""
 
@@ -47,7 +47,6 @@ class HparamsRecorder(Protocol):
         ...
 
 
-@runtime_checkable
 class DescribingRecorder(Protocol):
     """A recorder that also keeps a sentence about each curve."""
 
@@ -73,9 +72,9 @@ def open_recorder(
     recorders = make_recorders(config.learner.recorders, run)
     table = config_table(config)
     for recorder in recorders:
-        if isinstance(recorder, HparamsRecorder):
+        if implements(recorder, HparamsRecorder):
             recorder.write_hparams(hyperparameters(table))
-        if isinstance(recorder, DescribingRecorder):
+        if implements(recorder, DescribingRecorder):
             recorder.describe_tags(describe_tag)
     tee = TeeRecorder(
         [

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.core import Agent, OptResult, ReplayBuffer
 from vedette_rl.core.learning import State, draw_wait_reason, look_at
+from vedette_rl.core.protocols import implements
 from vedette_rl.device.host_copy import Event, HostCopy, Pending, Reached, read_later
 from vedette_rl.device.loader import DeviceBatch, DeviceLoader, LoaderAhead
 from vedette_rl.replay.limiter import Limiter
@@ -217,7 +218,7 @@ class TrainingLoop:
 
     def _use_loader(self, loader: DeviceLoader) -> None:
         self._loader = loader
-        self._loader_ahead = loader if isinstance(loader, LoaderAhead) else None
+        self._loader_ahead = loader if implements(loader, LoaderAhead) else None
 
     @property
     def _is_ahead(self) -> bool:

@@ -16,6 +16,7 @@ from vedette_rl.agents.captured_step import CapturedStep, Due, SteppedAgent, Ste
 from vedette_rl.agents.iqn.agent import IqnAgent
 from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.core import Agent, State, empty_columns
+from vedette_rl.core.protocols import implements
 from vedette_rl.device import gathered, host_copy
 from vedette_rl.device.cuda_graphs import CapturedWork, CudaCapture
 from vedette_rl.device.loader import (
@@ -145,7 +146,7 @@ def learns_as_on_a_cpu(
         else:
             loader = PinnedLoader(replay, BATCH, SideStream(CPU))
         loader.load()  # what is made once
-        if isinstance(loader, LoaderAhead):
+        if implements(loader, LoaderAhead):
             loader.draw_ahead()
         torch.cuda.set_sync_debug_mode("default")
         kept = train(agent, replay, no_waits(loader), steps)
@@ -185,7 +186,7 @@ def no_waits(loader: Any) -> Any:
         return calls
 
     loader.load = without_waits(loader.load)
-    if isinstance(loader, LoaderAhead):
+    if implements(loader, LoaderAhead):
         loader.draw_ahead = without_waits(loader.draw_ahead)  # type: ignore[method-assign]
     return loader
 
