@@ -16,6 +16,7 @@ from daemons import (
     flows,
     free_address,
     status,
+    wait_for,
 )
 from proof import Proof, prove
 
@@ -135,6 +136,10 @@ class CountingRun:
         """Stop the managers, then the learner; the accounting, which must balance."""
         for manager in self.managers:
             if manager.running:
+                # Before its first line it may end by the signal itself: Python is loading.
+                wait_for(
+                    lambda log=manager.log_file: log.stat().st_size, f"first line of {manager.name}"
+                )
                 assert manager.stop() == 0, f"{manager.name} ended badly"
         assert self.learner.stop() == 0, "the learner ended badly"
         accounting: dict[str, int] = self.summary["samples"]
