@@ -104,7 +104,11 @@ def _bind(socket: Socket, endpoint: str, keys: LearnerKeys | None) -> Socket:
         # Without it every peer is admitted whenever no handler answers for the domain: CURVE fails
         # open.
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-    socket.bind(endpoint)
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError:
+        socket.close(linger=0)  # an open one would hold its context for ever
+        raise
     return socket
 
 
@@ -124,9 +128,16 @@ def _connect(
         socket.setsockopt(zmq.CURVE_SERVERKEY, keys.learner)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.pair.public)
         socket.setsockopt(zmq.CURVE_SECRETKEY, keys.pair.secret)
-    if events:
-        socket.get_monitor_socket(events)  # first: a handshake may fail before `connect` returns
-    socket.connect(endpoint)
+    # The monitor first: a handshake may fail before `connect` returns.
+    monitor = socket.get_monitor_socket(events) if events else None
+    try:
+        socket.connect(endpoint)
+    except zmq.ZMQError:
+        if monitor is not None:
+            socket.disable_monitor()
+            monitor.close(linger=0)
+        socket.close(linger=0)
+        raise
     return socket
 
 
