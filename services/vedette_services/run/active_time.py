@@ -62,10 +62,7 @@ def read_earlier_seconds(run: RunDirectory) -> float:
     summary = read_summary(run.root)
     if summary.run_seconds is not None:
         return summary.run_seconds
-    events = list[RunEvent]()
-    with suppress(OSError):
-        events, _ = read_events(run.events_file)
-    spans = start_spans(events, summary.time_s or 0.0)
+    spans = _read_spans(run, summary)
     if spans and spans[-1][0] > (summary.time_s or 0.0):
         spans = spans[:-1]  # the one that begins
     return run_seconds(spans, summary) or 0.0
@@ -73,8 +70,12 @@ def read_earlier_seconds(run: RunDirectory) -> float:
 
 def read_active_seconds(run: RunDirectory) -> float:
     """Return the duration of all starts of a run until now, of the one that begins too."""
+    return sum(end - begin for begin, end in _read_spans(run, read_summary(run.root)))
+
+
+def _read_spans(run: RunDirectory, summary: Status) -> list[tuple[float, float]]:
+    """The starts of a run, as `start_spans` has them; none where its events cannot be read."""
     events = list[RunEvent]()
     with suppress(OSError):
         events, _ = read_events(run.events_file)
-    spans = start_spans(events, read_summary(run.root).time_s or 0.0)
-    return sum(end - begin for begin, end in spans)
+    return start_spans(events, summary.time_s or 0.0)

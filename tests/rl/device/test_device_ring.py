@@ -491,14 +491,9 @@ def test_batches_by_pinned_memory_are_those_of_the_replay_one_ahead(
     """Also where priorities come a batch late."""
     rings = [new_ring(kind) for _ in range(sources)]
 
-    def replay() -> Any:
-        if sources == 1:
-            return replay_of(rings[0], np.random.default_rng(5), prioritized)
-        return mixed(rings, [0.25, 0.25], prioritized)
-
     for ring in rings:
         fill(ring, kind, 200)
-    plain, pinned = replay(), replay()
+    plain, pinned = drawn_from(rings, prioritized), drawn_from(rings, prioritized)
     ours = CpuLoader(plain, 32, CPU)
     loader = pinned_loader(pinned, 32)
     errors = np.random.default_rng(0)
@@ -574,6 +569,13 @@ def test_an_error_of_a_draw_is_the_loaders(cuda: StrictCuda) -> None:
     KINDS["rows"].assert_rows({k: t.numpy() for k, t in found.batch.items()}, found.indices)
 
 
+def drawn_from(rings: Sequence[Any], prioritized: bool) -> Any:
+    """A replay of one ring, or of several sources."""
+    if len(rings) == 1:
+        return replay_of(rings[0], np.random.default_rng(5), prioritized)
+    return mixed(rings, [0.25, 0.25], prioritized)
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("sources", [1, 3])
@@ -585,12 +587,7 @@ def test_batches_that_a_graph_gathers_are_those_of_the_rings(
     for ring in rings:
         fill(ring, kind, 200)
 
-    def replay() -> Any:
-        if sources == 1:
-            return replay_of(rings[0], np.random.default_rng(5), prioritized)
-        return mixed(rings, [0.25, 0.25], prioritized)
-
-    plain, followed = replay(), replay()
+    plain, followed = drawn_from(rings, prioritized), drawn_from(rings, prioritized)
     ours = CpuLoader(plain, 32, CPU)
     with cuda:
         loader = RingLoader(followed, captured_copy(rings), 32)
@@ -669,12 +666,7 @@ def test_a_copy_that_is_given_up_leaves_the_replay_to_its_own_rows(
     for ring in rings:
         fill(ring, kind, 200)
 
-    def replay() -> Any:
-        if sources == 1:
-            return replay_of(rings[0], np.random.default_rng(5), prioritized)
-        return mixed(rings, [0.25, 0.25], prioritized)
-
-    plain, copied_one = replay(), replay()
+    plain, copied_one = drawn_from(rings, prioritized), drawn_from(rings, prioritized)
     ours = CpuLoader(plain, 32, CPU)
     with cuda:
         copy = captured_copy(rings)
