@@ -20,6 +20,7 @@ from bench.lines import (
     custom_loop_lines,
     fleet_lines,
     frames_lines,
+    journal_lines,
     learner_lines,
     loop_lines,
     manager_lines,
@@ -314,6 +315,23 @@ def pages(
 
     figures = PagesBench(runs, numbers, directory).run()
     show_figures(figures, as_json=as_json, lines=page_lines)
+
+
+@app.command()
+def journal(
+    opts: Annotated[int, typer.Option(min=100, help="Optimization steps of a run.")] = 6000,
+    pairs: Annotated[int, typer.Option(min=2, help="Of runs, for each kind of replay.")] = 12,
+    as_json: AsJson = False,
+) -> None:
+    """Whole runs that write a journal, beside the same without.
+
+    \b
+    scripts/bench/run journal
+    scripts/bench/run journal --pairs 40 --json
+    """
+    from bench.journal import JournalBench
+
+    show_figures(JournalBench(opts, pairs).run(), as_json=as_json, lines=journal_lines)
 
 
 @app.command()

@@ -266,6 +266,25 @@ def publishing_lines(figures: dict[str, Any]) -> list[str]:
     ]
 
 
+def journal_lines(figures: dict[str, Any]) -> list[str]:
+    """Format the figures of `journal` for people."""
+    lines = [
+        "a draw takes, us",
+        f"in the loop       {format_spread(figures['draw']['loop_us'], '{:>12.2f}')}",
+        f"of processors     {format_spread(figures['draw']['processor_us'], '{:>12.2f}')}",
+        f"{figures['pairs']} pairs of runs of {figures['opts']:,} steps; a step's "
+        "microseconds without a journal, and what it adds in a pair: median and quartiles",
+    ]
+    for kind, times in figures["kinds"].items():
+        for name, spread in times.items():
+            more = spread["more_us"]
+            lines.append(
+                f"{kind:12} {name:15} {spread['without_us']:8,.0f} {more['median']:+8.1f} "
+                f"[{more['low']:+.1f}, {more['high']:+.1f}]"
+            )
+    return lines
+
+
 def sac_lines(figures: dict[str, Any]) -> list[str]:
     """Format the figures of `sac` for people."""
     return ["SAC, batches of 256, two layers of 256; milliseconds of a step"] + [
