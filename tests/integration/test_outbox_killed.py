@@ -73,6 +73,7 @@ def test_a_manager_is_killed_again_and_again_and_no_sample_that_it_took_is_lost(
     run.assert_all_was_stored(KILLS)
 
 
+@pytest.mark.slow
 def test_a_manager_plays_on_beyond_its_window_while_the_learner_is_away_and_is_killed(
     daemons: Daemons,
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_manager_plays_on_beyond_its_window_while_the_learner_is_away_and_is_k
     run.assert_all_was_stored(1)
 
 
+@pytest.mark.slow
 def test_a_manager_with_another_id_sends_what_is_left_under_the_old_one(daemons: Daemons) -> None:
     run = OutboxRun(daemons, "replay.sync_interval_s=60")  # nothing is safe before the kill
     run.flows()

@@ -80,6 +80,7 @@ def test_actors_of_both_releases_play_for_a_learner_of_either(
     assert accounting["lost"] == 0
 
 
+@pytest.mark.slow
 def test_a_manager_of_the_previous_release_makes_the_keys_of_rows(
     daemons: Daemons, previous: Path
 ) -> None:

@@ -99,6 +99,7 @@ def test_every_row_is_drawn_as_often_as_configured_though_processes_are_killed(
     manager.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_appo_learns_though_its_learner_is_killed(daemons: Daemons) -> None:
     run = QueueRun(daemons, "appo", "learner.eval_interval=100", "evaluation.episodes=5")

@@ -124,6 +124,7 @@ def test_actors_play_on_until_the_first_sequence_is_whole(daemons: Daemons) -> N
     assert run.summary["opt_steps"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_dqn_with_memory_solves_what_it_cannot_without(daemons: Daemons) -> None:
     """The learner is killed in between; the exported policy is played by another process."""

@@ -87,6 +87,7 @@ def test_the_learners_host_is_gone_and_no_row_is_lost_or_comes_twice(daemons: Da
     run.assert_all_was_stored(1)
 
 
+@pytest.mark.slow
 def test_a_learner_is_killed_in_the_middle_of_its_snapshots_and_then_its_host_is_gone(
     daemons: Daemons,
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_learner_is_killed_in_the_middle_of_its_snapshots_and_then_its_host_is
     run.assert_nothing_was_lost()
 
 
+@pytest.mark.slow
 def test_a_learner_that_was_taken_for_dead_is_refused_and_its_rows_are_sent_to_its_successor(
     daemons: Daemons,
 ) -> None:

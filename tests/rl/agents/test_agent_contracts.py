@@ -145,6 +145,7 @@ class TestMunchausenIqn(Pair):
     options = {**Pair.options, "munchausen": {"alpha": 0.9}}  # noqa: RUF012
 
 
+@pytest.mark.slow
 class TestIqnOnImages(Pair):
     __test__ = True
     agent = "iqn"
@@ -193,6 +194,7 @@ class TestModernSacOnNestedObservations(Pair):
     }
 
 
+@pytest.mark.slow
 class TestSacOnImages(Pair):
     __test__ = True
     agent = "sac"
@@ -217,6 +219,7 @@ class TestTd3WithBatchNorm(Pair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
+@pytest.mark.slow
 class TestSacOnCamerasAndJoints(Pair):
     __test__ = True
     agent = "sac"
@@ -252,6 +255,7 @@ class TestIqnWithMemory(RecurrentPair):
     agent = "iqn"
 
 
+@pytest.mark.slow
 class TestIqnWithMemoryOnSeveralDimensions(RecurrentPair):
     __test__ = True
     agent = "iqn"
@@ -266,6 +270,7 @@ class TestSacWithMemory(RecurrentPair):
     action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
 
 
+@pytest.mark.slow
 class TestSacWithMemoryOfItsOwn(RecurrentPair):
     __test__ = True
     begins_with_the_stored_memory = False
@@ -288,6 +293,7 @@ class TestTd3WithMemory(RecurrentPair):
     action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
 
 
+@pytest.mark.slow
 class TestTd3WithMemoryOfItsOwn(RecurrentPair):
     __test__ = True
     begins_with_the_stored_memory = False
@@ -307,6 +313,7 @@ class OwnEncoder(torch.nn.Module):
         return torch.tanh(self.first(obs))
 
 
+@pytest.mark.slow
 class TestSacWithMemoryBehindAnOwnEncoder(RecurrentPair):
     __test__ = True
     agent = "sac"
@@ -318,6 +325,7 @@ class TestSacWithMemoryBehindAnOwnEncoder(RecurrentPair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
+@pytest.mark.slow
 class TestSacWithMemoryOfImages(RecurrentPair):
     __test__ = True
     begins_with_the_stored_memory = False  # its running statistics move
