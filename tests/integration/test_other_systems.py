@@ -120,8 +120,7 @@ def test_windows_plays_reports_lists_and_exports_a_run(finished: Path, tmp_path:
     assert page.stat().st_size > 1_000_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["run", "learner", "actors", "dashboard", "bench", "keys"])
+@pytest.mark.parametrize("command", ["run", "learner", "actors", "dashboard", "keys"])
 def test_windows_refuses_the_daemons_in_a_line(command: str, tmp_path: Path) -> None:
     windows = environment_of("win32", tmp_path)
     asked = run_vedette(windows, command, "--help")
@@ -132,7 +131,6 @@ def test_windows_refuses_the_daemons_in_a_line(command: str, tmp_path: Path) -> 
     assert refused.stderr.splitlines() == [expected]
 
 
-@pytest.mark.slow
 def test_windows_has_no_modes_that_would_protect_a_secret(tmp_path: Path) -> None:
     windows = environment_of("win32", tmp_path)
     refused = run_vedette(windows, "status", "--keys", tmp_path)
@@ -141,7 +139,6 @@ def test_windows_has_no_modes_that_would_protect_a_secret(tmp_path: Path) -> Non
     assert refused.stderr.splitlines() == [expected]
 
 
-@pytest.mark.slow
 def test_windows_imports_vedette(tmp_path: Path) -> None:
     done = run_python(LOADS, environment_of("win32", tmp_path))
     assert done.returncode == 0, done.stderr
@@ -163,7 +160,6 @@ with vedette.Actor(sys.argv[-1], envs=2) as actor:
 """
 
 
-@pytest.mark.slow
 def test_windows_plays_in_a_loop_of_its_own(tmp_path: Path) -> None:
     port = free_port()
     script = tmp_path / "vedette_x.py"

@@ -176,6 +176,9 @@ def wait_readable(descriptor: int, timeout_s: float) -> bool:
 
     `select.select` would refuse descriptors from 1024 on, which a process with many open files has.
     """
+    timeout_s = max(0.0, timeout_s)
+    if not hasattr(select, "poll"):  # on Windows, whose `select.select` takes any socket
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(max(0.0, timeout_s) * 1e3))
+    return bool(poll.poll(timeout_s * 1e3))

@@ -203,7 +203,9 @@ SECOND_REQUEST_S = 1.0
 terminal and from `timeout`, or from a service manager that signals every process of a group."""
 
 
-_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+_WARNINGS = tuple(  # Windows has none
+    getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+)
 
 
 def stop_signals() -> list[signal.Signals]:
