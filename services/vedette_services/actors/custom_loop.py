@@ -330,9 +330,13 @@ class Actor:
 
         Returns:
             True if every row was settled.
+
+        Raises:
+            Exception: what ended the manager's thread meanwhile, so that it handed no more over.
         """
         if not self._closed:
             self._closed = True
+            known = self._host.error
             self._finish()
             if (unplayed := self._host.current) is not None:
                 unplayed.end(0)  # of another run, which has just begun
@@ -340,6 +344,8 @@ class Actor:
             self._thread.join(DRAIN_S + _CLOSE_S)
             if not self._thread.is_alive():
                 self._stop.close()
+            if self._host.error is not None and known is None:
+                raise self._host.error
         return not self._state.stats(time.monotonic()).get("rows")
 
     # Inside

@@ -22,6 +22,7 @@ from vedette_services.host.control_groups import control_groups
 from vedette_services.host.system import PROCESSES, read_text
 
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_SIGKILL = getattr(signal, "SIGKILL", 9)  # Windows has none, and no such status
 _FIX = (
     "raise it (a container's --memory, a pod's limits, systemd's MemoryMax, Slurm's --mem), or run "
     "less here"
@@ -53,7 +54,7 @@ class MemoryKills:
             "" where it ended otherwise, or nothing was killed for want of memory since the last
             explanation.
         """
-        if status != -signal.SIGKILL:
+        if status != -_SIGKILL:
             return ""
         in_group, on_machine = self._count()
         new_in_group = in_group > self._explained[0]

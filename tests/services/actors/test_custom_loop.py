@@ -21,6 +21,7 @@ from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.errors import SpaceLayoutError
 from vedette_services.actors.custom_loop import Actor
+from vedette_services.actors.manager_state import ManagerState
 from vedette_services.errors import (
     AddressError,
     NoModelError,
@@ -331,6 +332,23 @@ def test_an_episode_that_begins_anew_before_its_end_is_cut(address: Address) -> 
     assert pairs == [(0, 3), (1, 4), (2, 4), (3, 4), (100, 102), (101, 102)]
     assert learner.column("action")[-2:].tolist() == [1, 1]
     assert not learner.column("truncated").any()
+
+
+def test_a_fault_while_it_leaves_is_raised_by_close(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a fault of the manager")
+
+    monkeypatch.setattr(ManagerState, "leave", fail)
+    sim = Counter(1)
+    with serving(FakeLearner(address, counting_run())):
+        actor = Actor(str(address), envs=1, **SPACES)
+        actor.begin(sim.obs)
+        actor.observe(*sim.step(actor.act()))
+        with pytest.raises(ZeroDivisionError, match="a fault of the manager"):
+            actor.close()
+        actor.close()  # once is enough
 
 
 def test_without_an_axis_it_plays_one_environment_and_needs_no_declared_spaces(
