@@ -141,9 +141,9 @@ def test_an_end_that_cannot_be_written_is_no_success_and_shows_its_own_figures(
     assert_all_are_gone(daemons)
     assert "stopped on request after" in run.log
     last = run.log.splitlines()[-1]
-    assert "the final checkpoint is not written (File too large); a resume begins at" in last
+    assert "the final checkpoint is not written (File too large: a file may have 0 B" in last
     assert "summary.json is outdated" in last
-    begins, done = re.findall(r"optimization step ([\d,]+), not ([\d,]+)", last)[0]
+    begins, done = re.findall(r"a resume begins at optimization step ([\d,]+), not ([\d,]+)", last)[0]
     assert int(kept.name) <= int(begins.replace(",", "")) < int(done.replace(",", ""))
     assert f", {done} optimization (" in run.log
 
