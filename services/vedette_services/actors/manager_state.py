@@ -637,16 +637,19 @@ class ManagerState:
         return f"; {held} samples are lost" if held else ""
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
-        if self._connection.silent or not self._models.should_resubscribe(now):
+        if self._connection.silent or not self._models.waits_long(now):
             return []
+        asked: list[Instruction] = []
+        if self._models.should_resubscribe(now):
+            asked.append(RemakeModels())
         if other := self._models.other_run:
             text = (
                 f"actors wait for the run's first model, and those of run {other} come: perhaps a "
                 "tunnel leads the three ports to two learners; `vedette doctor` tests that"
             )
-            return [*self._log.log("warning", "model", text, now), RemakeModels()]
+            return [*self._log.log("warning", "model", text, now), *asked]
         text = "actors wait for the learner's first model"
-        return [*self._log.log("info", "model", text, now), RemakeModels()]
+        return [*self._log.log("info", "model", text, now), *asked]
 
     # Leaving
 

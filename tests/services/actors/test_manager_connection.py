@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from manager_rig import Rig, a_model, logged_text, of, sent
 
@@ -163,6 +165,18 @@ def test_models_of_another_run_are_named_while_those_of_the_run_do_not_come() ->
         said += logged_text(rig.tick(float(second)))
         rig.ack()
     assert "those of run r2 come: perhaps a tunnel leads the three ports to two learners" in said
+
+
+def test_a_wait_for_the_first_model_is_said_though_the_learner_comes_back_meanwhile() -> None:
+    rig = Rig().joined()
+    for second in range(1, 10):
+        back = dataclasses.replace(rig.run, learner=100 + second // 3)  # every 3 s
+        assert "first model" not in logged_text(rig.state.on_control(back, float(second)))
+        assert "first model" not in logged_text(rig.tick(float(second)))
+        rig.ack()
+    said = rig.tick(10.5)
+    assert "actors wait for the learner's first model" in logged_text(said)
+    assert of(RemakeModels, said) == [], "they were subscribed to a moment ago"
 
 
 def test_a_model_that_does_not_come_is_asked_for_again() -> None:
