@@ -227,7 +227,7 @@ def test_one_line_of_the_summary_says_why_the_last_model_has_no_evaluation() -> 
 
 def test_a_stop_leaves_what_is_known_of_evaluations_that_failed() -> None:
     """The last model of a run that is stopped is not evaluated, and that is no reason."""
-    why = "no model is evaluated: manager a cannot evaluate: no display"
+    why = "manager a cannot evaluate: no display"
     ended = stop_conditions.ended_status(replace(STATUS, unevaluated=why), "interrupted", "")
     assert ended.unevaluated == why
     assert stop_conditions.ended_status(ended, "max_opts", "another").unevaluated == "another"

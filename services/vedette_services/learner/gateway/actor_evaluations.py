@@ -30,7 +30,6 @@ NO_EVALUATOR_S = 10.0
 RETURNS_OF_ACTORS = "returns of actors"
 """`Eval.played_by` where no evaluation was played."""
 
-_NONE = "no model is evaluated"
 _HELD_BYTES = 64 << 20  # of models that the asked manager may have taken
 _HELD_LEAST = 2
 _U64 = 1 << 64
@@ -164,8 +163,8 @@ class ActorEvaluations:
         """Reports of evaluations that were not as they were asked for."""
         self._members: dict[str, _Member] = {}
         self.missing = ""
-        """Why the model whose evaluation is due has none; "" if nothing is wrong. After `stop` it
-        stays."""
+        """Why the model whose evaluation is due has none; "" if nothing is wrong. It stays after
+        `stop`."""
         self._evaluator_at = now  # a trusted manager that plays evaluations was last here
         self._asked: _Asked | None = None
         self._held: list[PublishedModel] = []  # the newest last
@@ -274,16 +273,15 @@ class ActorEvaluations:
         """Return why no manager whose result counts plays a model that is due; "" if one does."""
         is_due = self._asked is None and self._held[-1].version >= (self._due or 0)
         is_late = now - self._evaluator_at > NO_EVALUATOR_S
-        if not is_due or not is_late or RETURNS_OF_ACTORS in self._logged:
-            return ""
-        if self._playing(trusted=True):
+        is_replaced = RETURNS_OF_ACTORS in self._logged and not self._is_ending
+        if not is_due or not is_late or is_replaced or self._playing(trusted=True):
             return ""
         if self._playing():
-            return f"{_NONE}: evaluation.trusted names the key of no manager that plays any"
+            return "evaluation.trusted names the key of no manager that plays evaluations"
         if here := len(self._members):
             reasons = "--no-evaluate, an own loop without evaluates=True, or an earlier version"
-            return f"{_NONE}: no manager plays any ({here} here: {reasons})"
-        return f"{_NONE}: no manager is here" if self._is_ending else ""
+            return f"no manager plays evaluations ({here} here: {reasons})"
+        return "no manager is here that plays evaluations" if self._is_ending else ""
 
     def _describe_failures(self) -> str:
         """Return the last failure, where the last evaluation of each manager whose result counts
@@ -293,7 +291,7 @@ class ActorEvaluations:
         if not failed or len(failed) < len(playing):
             return ""
         others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        return f"{_NONE}: {max(failed)[1]}{others}"
+        return f"{max(failed)[1]}{others}"
 
     def _watch(self, asked: _Asked, now: float) -> None:
         """Give up on the manager that was asked, where it is gone, stands still, or a trusted one
