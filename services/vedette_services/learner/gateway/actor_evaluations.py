@@ -263,15 +263,17 @@ class ActorEvaluations:
         return ""
 
     def _note_missing(self, now: float) -> None:
-        """Note why a model that is due is not played; log it where that was not logged."""
+        """Note why a model that is due has no evaluation; log once that nobody plays any."""
         nobody = self._describe_nobody(now)
-        if nobody not in ("", self.missing):
+        why = nobody.partition(" (")[0]  # the number of managers changes
+        if nobody and why not in self._logged:
+            self._logged.add(why)
             self._log("warning", nobody)
         self.missing = nobody or self._describe_failures()
 
     def _describe_nobody(self, now: float) -> str:
         """Return why no manager whose result counts plays a model that is due; "" if one does."""
-        is_due = self._asked is None and self._held[-1].version >= (self._due or 0)
+        is_due = self._held[-1].version >= (self._due or 0)
         is_late = now - self._evaluator_at > NO_EVALUATOR_S
         is_replaced = RETURNS_OF_ACTORS in self._logged and not self._is_ending
         if not is_due or not is_late or is_replaced or self._playing(trusted=True):
