@@ -91,6 +91,28 @@ def test_a_learner_stays_for_late_managers_and_ctrl_c_ends_that(
     assert "Traceback" not in learner.log
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_manager_that_was_stopped_over_the_end_finds_it_in_its_connection(
+    tmp_path: Path, daemons: Daemons
+) -> None:
+    """Though nobody lingers: what was sent while it was stopped is there when it goes on."""
+    address = free_address()
+    learner = daemons.start(
+        *("learner", "learner", "--env", "CartPole-v1", "--agent", "dqn"),
+        *("--out", tmp_path / "run", "--bind", address, "--linger", "0"),
+        *("preset=none", "agent.hidden_sizes=[16]", "learner.warmup_period=100"),
+        *("learner.eval_interval=0", "actors.count=1", "stop.max_seconds=15"),
+    )
+    manager = daemons.start("m", "actors", "--learner", address, "--count", 1)
+    wait_for(lambda: status(address).get("opt_steps"), "training")
+    manager.send(signal.SIGSTOP)
+    assert learner.wait(120) == 0  # its gateway has waited 5 s for it
+    manager.send(signal.SIGCONT)
+    assert manager.wait(60) == 0
+    assert "the run is over (max_seconds)" in manager.log
+
+
 def test_the_status_of_a_run_that_is_over_is_still_told(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path) as gateway:
         gateway.status()

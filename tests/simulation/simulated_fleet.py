@@ -27,6 +27,7 @@ from vedette_protocol.column import Column
 from vedette_protocol.messages import Run
 from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
+from vedette_protocol.sent_batches import STALL_S
 from vedette_rl.envs.config import EnvConfig
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.config import RunConfig
@@ -116,7 +117,7 @@ class SimulatedFleet:
         for host in self.hosts.values():
             host.settled_at_heal = host.window.settled if host.window else 0
         self.invariants.version_at_heal = self.trainer.epoch, self.trainer.version
-        self._play_until(self.clock.now + PROGRESS_S, self.invariants.all_progressed)
+        self._play_until(self.clock.now + self._progress_s, self.invariants.all_progressed)
         self.invariants.check_progress()
         self.ending = True
         self._end()
@@ -124,6 +125,13 @@ class SimulatedFleet:
         late = self.scenario.messages.reorder or self.scenario.hostile or self.scenario.copies
         self.clock.advance(1.0 + (GONE_AFTER_S if late else 0.0))  # late ones look alive
         self.invariants.check_end()
+
+    @property
+    def _progress_s(self) -> float:
+        """`PROGRESS_S`; longer where many wait for room in a queue: there each batch takes the
+        place of one that was drawn as it is sent again."""
+        waiting = len(self.hosts) + len(self._peers) if self.scenario.queue is not None else 0
+        return max(PROGRESS_S, STALL_S * waiting)
 
     def _play_until(self, until: float, over: Callable[[], bool]) -> None:
         while self.clock.now < until and not over():

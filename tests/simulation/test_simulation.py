@@ -82,6 +82,11 @@ def test_a_manager_that_is_stopped_for_long_need_not_say_why_it_waits() -> None:
     SimulatedFleet(replace(quiet, batch_gap_s=(0.2, 0.4))).run()
 
 
+def test_a_first_model_that_does_not_come_is_said_though_the_gateway_is_killed_meanwhile() -> None:
+    """Seed 464: each start of the gateway began the wait anew."""
+    assert simulate.simulate(464, fault_s=3.0).error == ""
+
+
 def shared_id(hostile: bool) -> SimulatedFleet:
     """A fleet without faults that has run; two machines use the id m0."""
     quiet = replace(

@@ -90,12 +90,15 @@ class KilledRun:
 
     Args:
         rows: makes so many rows of a seed; those that a test poisons, for example.
+        syncs_at: the trainer's step at which the disk gets the rows so far, and no later ones;
+            None: it gets them only where a writer ends.
     """
 
     root: Path
     config: RunConfig
     rng: random.Random
     rows: Callable[[Spaces, int, int], Any] = sampled_transitions
+    syncs_at: int | None = None
     spaces: Spaces = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +174,7 @@ class KilledRun:
             batch_rows=self.layout.batch_rows,
             keep=self.layout.keep,
             shared=self.layout.shared,
+            sync_interval_s=0.0 if self.syncs_at is None else ENDS_WITHIN_S,
             recovers=False,
         )
 
@@ -188,6 +192,9 @@ class KilledRun:
                 part = {name: column[first : first + size] for name, column in pool.items()}
                 ring.append({"version": 0, "manager": 0, "actor": 0, **part, **marks}, size)
             ring.commit()
+            if self.syncs_at is not None and self._done >= self.syncs_at:
+                self.syncs_at = None
+                ring.request_sync()
             if marked is not None:
                 marked.follow()
             time.sleep(rng.random() * 0.004)

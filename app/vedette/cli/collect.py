@@ -15,7 +15,7 @@ from vedette.cli.options import (
     complete_environments,
     split_arguments,
 )
-from vedette.cli.output import say
+from vedette.cli.output import say, speaking_alone
 from vedette_services.errors import UsageError
 
 BY_PERSON = "A person plays"
@@ -130,6 +130,7 @@ FirstSeed = Annotated[
 ]
 
 
+@speaking_alone()
 def collect(
     out: DataPlace,
     arguments: Arguments = None,

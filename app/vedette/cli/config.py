@@ -14,8 +14,10 @@ from vedette.cli.options import (
     Settings,
     load_from_arguments,
 )
+from vedette.cli.output import speaking_alone, write
 
 
+@speaking_alone()
 def config(
     arguments: Arguments = None,
     env: Env = None,
@@ -45,19 +47,17 @@ def config(
     if schema:
         from vedette_services.config.schema import config_schema
 
-        typer.echo(json.dumps(config_schema(), indent=2))
+        write(json.dumps(config_schema(), indent=2))
         return
     from vedette_services.config.printing import complete_text, first_text
     from vedette_services.config.probing import EnvironmentProbe
-    from vedette_services.host.output import answer_alone
     from vedette_services.run.checks import check_names_and_settings
 
-    with answer_alone() as answer:
-        with EnvironmentProbe() as probe:
-            loaded = load_from_arguments(arguments, env, agent, settings, probe=probe)
-            check_names_and_settings(loaded.config, probe)
-        if every:
-            text = complete_text(loaded.config, loaded.comment)
-        else:
-            text = first_text(loaded.config, loaded.comment, loaded.given)
-        typer.echo(text, file=answer, nl=False)
+    with EnvironmentProbe() as probe:
+        loaded = load_from_arguments(arguments, env, agent, settings, probe=probe)
+        check_names_and_settings(loaded.config, probe)
+    if every:
+        text = complete_text(loaded.config, loaded.comment)
+    else:
+        text = first_text(loaded.config, loaded.comment, loaded.given)
+    write(text, nl=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli.options import Agent, Env, Settings, load_from_arguments
-from vedette.cli.output import say
+from vedette.cli.output import say, speaking_alone, write
 
 if TYPE_CHECKING:
     from vedette_services.config.run_config import RunConfig
@@ -23,6 +23,7 @@ _GREEDY = ["agent.exploration.kind=constant", "agent.exploration.epsilon_final=0
 _SMALL = ["actors.n_buffer=8", "actors.envs_per_actor=1", "actors.window_batches=64"]
 
 
+@speaking_alone()
 def conform(
     command: Annotated[
         list[str],
@@ -71,7 +72,7 @@ def conform(
     findings = Script(config, command, start).play(scene or ())
     if as_json:
         verdicts = {rule: {"verdict": v, "came": c} for rule, (v, c) in findings.verdicts.items()}
-        typer.echo(json.dumps(verdicts, indent=2))
+        write(json.dumps(verdicts, indent=2))
     else:
         for line in findings.lines():
             say(line)

@@ -11,12 +11,14 @@ import typer
 
 from vedette.cli.actors import default_count
 from vedette.cli.options import AllowImport, Insecure, Keys, client_keys
+from vedette.cli.output import speaking_alone, write
 from vedette_services.errors import UsageError
 
 if TYPE_CHECKING:
     from vedette.doctor import Finding
 
 
+@speaking_alone()
 def doctor(
     learner: Annotated[
         str | None,
@@ -81,6 +83,6 @@ def doctor(
     status = 0
     of_directory = examine_directory(out) if out is not None else ()
     for finding in itertools.chain(of_directory, findings):
-        typer.echo(str(finding))
+        write(str(finding))
         status = status or finding.status
     raise typer.Exit(status)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +13,7 @@ from vedette.cli.options import (
     AllowImport,
     Checkpoint,
 )
-from vedette.cli.output import say
+from vedette.cli.output import say, speaking_alone, write
 
 if TYPE_CHECKING:
     from vedette_rl.core import Evaluation
@@ -30,6 +28,7 @@ PolicyPlace = Annotated[
 ]
 
 
+@speaking_alone()
 def evaluate(
     run: PolicyPlace,
     episodes: Annotated[
@@ -74,23 +73,21 @@ def evaluate(
 
     from vedette.hub import evaluate_place
     from vedette.reports.statistics import bootstrap_interval, mean
-    from vedette_services.host.output import answer_alone
 
-    with answer_alone() if as_json else nullcontext(sys.stdout) as answer:
-        evaluation, pictures = evaluate_place(
-            run,
-            episodes=episodes,
-            seed=seed,
-            checkpoint=checkpoint,
-            video=video,
-            allow_import=allow_import or (),
-        )
-        low, high = bootstrap_interval(np.array(evaluation.returns), statistic=mean)
-        interval = float(low), float(high)
-        if as_json:
-            typer.echo(json.dumps(evaluation_fields(evaluation, interval)), file=answer)
-        else:
-            say(evaluation_line(evaluation, interval))
+    evaluation, pictures = evaluate_place(
+        run,
+        episodes=episodes,
+        seed=seed,
+        checkpoint=checkpoint,
+        video=video,
+        allow_import=allow_import or (),
+    )
+    low, high = bootstrap_interval(np.array(evaluation.returns), statistic=mean)
+    interval = float(low), float(high)
+    if as_json:
+        write(json.dumps(evaluation_fields(evaluation, interval)))
+    else:
+        say(evaluation_line(evaluation, interval))
     if video is not None:
         say(f"{pictures} pictures of the first episode in {video}", err=as_json)
 

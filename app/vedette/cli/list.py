@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterator
 from enum import StrEnum
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vedette.cli.options import complete_environments
+from vedette.cli.output import speaking_alone, write, writes_to_terminal
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
@@ -51,6 +51,7 @@ _TYPED = {
 """The option or key with which a name of each kind is given."""
 
 
+@speaking_alone()
 def list_names(
     kind: Annotated[
         Kind | None,
@@ -74,9 +75,9 @@ def list_names(
         rows = list(_rows(one))
         if as_json:
             for row in rows:
-                typer.echo(json.dumps({"kind": one.value, **row}))
+                write(json.dumps({"kind": one.value, **row}))
             continue
-        typer.echo(f"{chr(10) if number else ''}{one.value}: {_TYPED[one]}")
+        write(f"{chr(10) if number else ''}{one.value}: {_TYPED[one]}")
         _print_rows(rows, None if kind else _SHOWN_OF_MANY, one)
 
 
@@ -86,12 +87,12 @@ def _print_rows(rows: list[Row], most: int | None, kind: Kind) -> None:
     for row in shown:
         parts = ["" if row["from"] == "vedette" else row["from"], row["what"]]
         line = f"  {row['name']:<{width}}  {': '.join(filter(None, parts))}"
-        if sys.stdout.isatty():
+        if writes_to_terminal():
             columns = max(40, shutil.get_terminal_size().columns)
             line = textwrap.fill(line, columns, subsequent_indent=" " * (width + 4))
-        typer.echo(line)
+        write(line)
     if len(rows) > len(shown):
-        typer.echo(f"  and {len(rows) - len(shown)} more: vedette list {kind.value}")
+        write(f"  and {len(rows) - len(shown)} more: vedette list {kind.value}")
 
 
 def _rows(kind: Kind) -> Iterator[Row]:

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from vedette.cli.options import AllowImport, Checkpoint, RunArgument
-from vedette.cli.output import say
+from vedette.cli.output import say, speaking_alone
 
 
+@speaking_alone()
 def push(
     run: RunArgument,
     repository: Annotated[

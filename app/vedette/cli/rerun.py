@@ -12,7 +12,7 @@ import typer
 
 from vedette.cli.answering import answering, check_writable
 from vedette.cli.options import AllowImport, RunArgument
-from vedette.cli.output import say
+from vedette.cli.output import say, speaking_alone, write
 
 if TYPE_CHECKING:
     from vedette_services.learner.rerun import Rerun
@@ -45,6 +45,7 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 
 @answering()
+@speaking_alone()
 def rerun(
     run: RunArgument,
     first: First = None,
@@ -145,7 +146,7 @@ def rerun(
 def _say(lines: Iterable[str], text: str, *, as_json: bool) -> None:
     """Print lines, or one JSON object."""
     if as_json:
-        typer.echo(text)
+        write(text)
         return
     for line in lines:
         say(line)

@@ -10,10 +10,11 @@ import typer
 
 from vedette.cli.answering import answering, check_writable
 from vedette.cli.options import AllowImport, RunArgument
-from vedette.cli.output import say
+from vedette.cli.output import say, speaking_alone
 
 
 @answering()
+@speaking_alone()
 def verify(
     run: RunArgument,
     out: Annotated[

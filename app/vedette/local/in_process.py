@@ -49,7 +49,7 @@ from vedette_services.learner.evaluator import ModelEvaluation
 from vedette_services.learner.gateway.flow_control import FlightLimits, make_insert_limiter
 from vedette_services.learner.gateway.state import GatewayState
 from vedette_services.learner.trainer.learner import Learner, make_replay
-from vedette_services.run.active_time import read_earlier_seconds
+from vedette_services.run.active_time import training_time_before
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEventLog
 from vedette_services.run.hold import log_loss
@@ -249,7 +249,7 @@ class InProcessRun:
             ),
             lasting=False,
             sources=describe_sources(config, run.root),
-            earlier_s=read_earlier_seconds(run),
+            trained=training_time_before(run),
             clock=clock,
         )
         on_loaded()

@@ -61,7 +61,8 @@ from vedette_services.status.stop_conditions import FAILED_REASON
 from vedette_services.status.text import actor_errors, failures_text, step_rates, wait_reason
 
 VIDEO_BYTES_MAX = 8 << 20
-BAD_EVENTS = frozenset({"died", "failed", "silent", "actor"})
+BAD_EVENTS = frozenset({"died", "failed", "silent", "actor", "unevaluated"})
+_LEARNERS_EVENTS = ("epoch", "died", "failed", "unevaluated")
 MANAGERS_MAX = 500
 _HEADS = (
     *("manager", "host", "state", "actors", "restarts", "samples/s", "lag", "window", "last seen"),
@@ -317,6 +318,8 @@ def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:
             yield "bad", f"The checkpoint cannot be written: {failing}"
     elif run.failure is None:  # else it is the first note
         yield from (("", error) for error in actor_errors(run.summary)[:_ERRORS_MAX])
+    if unevaluated := run.summary.unevaluated:
+        yield "bad", f"{unevaluated[:1].upper()}{unevaluated[1:]}."
     if failures := failures_text(run.summary):
         yield "", f"Failures: {failures}."
 
@@ -432,10 +435,10 @@ def fleet_lanes(record: RunRecord) -> list[Lane]:
     starts = record.starts
     of: dict[str, list[RunEvent]] = {}
     for event in record.events:
-        if event.kind in FLEET_KINDS:
+        if event.kind in FLEET_KINDS and event.kind not in _LEARNERS_EVENTS:
             name = event.who.rpartition("/")[0] if event.kind == "actor" else event.who
             of.setdefault(name, []).append(event)
-    own = [event for event in record.events if event.kind in ("epoch", "died", "failed")]
+    own = [event for event in record.events if event.kind in _LEARNERS_EVENTS]
     lanes = [Lane("learner", starts, own)]
     for name, events in of.items():
         moves = [event for event in events if event.kind != "actor"]

@@ -23,6 +23,7 @@ from vedette_services.host.processes import StopSignals
 from vedette_services.run.finding import is_run
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.prepare import settings_to_resume
+from vedette_services.run.queued_runs import QueuedRuns, open_queue
 from vedette_services.run.start import RESUME, Start
 from vedette_services.status.stop_conditions import is_over
 
@@ -187,6 +188,7 @@ class Sweep:
         known: Mapping[str, Any] | None = None,
     ) -> None:
         self._trials = trials
+        self._out = out
         self._fresh = start.fresh
         self._jobs = Jobs(out, jobs, start, say, command, known)
         self._outcomes: dict[str, TrialOutcome] = {}
@@ -209,20 +211,27 @@ class Sweep:
                 self._end(TrialOutcome(trial, DONE, f"over already: {describe_result(trial)}"))
             else:
                 waiting.append(trial)
-        try:
-            while (waiting and not stop) or self._jobs.running:
-                while waiting and self._jobs.has_room and not stop:
-                    self._start(waiting.pop(0))
-                if stop:
-                    self._jobs.stop_all()
-                for outcome in self._jobs.collect():
-                    self._end(outcome)
-                self._jobs.wait(stop)
-        finally:
-            self._jobs.end()
+        with open_queue(self._out) as queue:
+            try:
+                self._run_all(waiting, queue, stop)
+            finally:
+                self._jobs.end()
         for trial in waiting:
-            self._outcomes[trial.name] = TrialOutcome(trial, DONE, "has not begun")
+            before = f" again: {describe_result(trial)}" if is_run(trial.out) else ""
+            self._outcomes[trial.name] = TrialOutcome(trial, DONE, f"has not begun{before}")
         return [self._outcomes[trial.name] for trial in self._trials]
+
+    def _run_all(self, waiting: list[Trial], queue: QueuedRuns, stop: StopSignals | None) -> None:
+        """Run the trials that wait; after a request to stop, some of them still do."""
+        while (waiting and not stop) or self._jobs.running:
+            while waiting and self._jobs.has_room and not stop:
+                self._start(waiting.pop(0))
+                queue.write(trial.name for trial in waiting)
+            if stop:
+                self._jobs.stop_all()
+            for outcome in self._jobs.collect():
+                self._end(outcome)
+            self._jobs.wait(stop)
 
     def kill(self) -> None:
         """End every process at once."""

@@ -98,6 +98,16 @@ class Connection:
         elif self._unannounced_since is None:
             self._unannounced_since = now
 
+    def on_paused(self, seconds: float, now: float) -> None:
+        """This process itself stood still until now: what came meanwhile may not be read yet, so
+        that this time is none in which the learner was silent."""
+        self._heard_at = min(self._heard_at + seconds, now)
+        self._acked_at = min(self._acked_at + seconds, now)
+        self._remake_at = min(self._remake_at + seconds, now + SILENCE_S)
+        self._progress_at = min(self._progress_at + seconds, now)
+        if self._unannounced_since is not None:
+            self._unannounced_since = min(self._unannounced_since + seconds, now)
+
     def silence_s(self, now: float) -> float:
         """Seconds since the last control message, or since the start."""
         return now - self._heard_at

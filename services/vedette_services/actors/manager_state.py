@@ -72,6 +72,9 @@ REPORT_EVERY_S = 0.5
 REPORT_UNANSWERED_S = 1.5  # without an ack since the last one: reports do not pile up at a learner
 DRAIN_S = 10.0
 
+PAUSE_S = 1.0
+"""A tick that comes so late after the one before: this process was stopped, or got no processor."""
+
 FOLLOW_S = 60.0
 """A learner with an older epoch of the run is followed once no other was heard of for so long. One
 that was replaced has stopped by then; one of a run that was put back from an older copy goes on."""
@@ -138,7 +141,7 @@ class ManagerState:
         self._step_timeout_s = 0.0  # of the run
         self._window: Window | OutboxWindow | None = None  # of the run
         self._first_actor: int | None = None  # its number; None: no ack since the run was announced
-        self._report_at = now
+        self._report_at = self._ticked_at = now
         self._leaving = ""  # why, once it is decided
         self._leave_by = 0.0
         self._done = False
@@ -583,7 +586,7 @@ class ManagerState:
 
     def on_tick(self, now: float) -> list[Instruction]:
         """Several times a second, after everything that has come was handled."""
-        self._roster.on_tick(now)
+        self._leave_out_pause(now)
         if self._custom_loop and isinstance(self._window, Window):
             kept = max(self._connection.kept_share(now), self._evaluation.kept_share)
             self._kept_batches = int(self._window.max_batches * kept)
@@ -603,6 +606,17 @@ class ManagerState:
         if now >= self._report_at + (REPORT_EVERY_S if answered else REPORT_UNANSWERED_S):
             done += self.send_report(now)
         return [*done, *self._drained(now)]
+
+    def _leave_out_pause(self, now: float) -> None:
+        """Hold nobody to the time in which this process itself stood still."""
+        seconds = now - self._ticked_at
+        self._ticked_at = now
+        if seconds <= PAUSE_S:
+            return
+        self._roster.on_paused(seconds, now)
+        self._connection.on_paused(seconds, now)
+        self._older_since = min(self._older_since + seconds, now)
+        self._leave_by = min(self._leave_by + seconds, now + DRAIN_S)
 
     def _tend_outbox(self, now: float) -> list[Instruction]:
         if self._outbox is None:
@@ -637,16 +651,19 @@ class ManagerState:
         return f"; {held} samples are lost" if held else ""
 
     def _ask_for_model(self, now: float) -> list[Instruction]:
-        if self._connection.silent or not self._models.should_resubscribe(now):
+        if self._connection.silent or not self._models.waits_long(now):
             return []
+        asked: list[Instruction] = []
+        if self._models.should_resubscribe(now):
+            asked.append(RemakeModels())
         if other := self._models.other_run:
             text = (
                 f"actors wait for the run's first model, and those of run {other} come: perhaps a "
                 "tunnel leads the three ports to two learners; `vedette doctor` tests that"
             )
-            return [*self._log.log("warning", "model", text, now), RemakeModels()]
+            return [*self._log.log("warning", "model", text, now), *asked]
         text = "actors wait for the learner's first model"
-        return [*self._log.log("info", "model", text, now), RemakeModels()]
+        return [*self._log.log("info", "model", text, now), *asked]
 
     # Leaving
 

@@ -7,7 +7,8 @@ from vedette_protocol.messages import Run
 from vedette_protocol.model import CompleteModel, unpack_model
 
 MODEL_WAIT_S = 10.0
-"""Without any model for so long after a run was announced, the models are subscribed to again."""
+"""Without any model for so long after a run was announced, the models are subscribed to again. So
+long a wait is said, too: its time goes on where the learner comes back meanwhile."""
 
 
 class ModelFilter:
@@ -22,6 +23,7 @@ class ModelFilter:
         self._passed: tuple[int, int] | None = None  # epoch, version
         self._early: CompleteModel | None = None
         self._asked_at = now
+        self._waits_since = now
 
     def begin_run(self, run: Run, now: float) -> CompleteModel | None:
         """Another run begins; a model of it that came before its announcement passes now.
@@ -29,6 +31,8 @@ class ModelFilter:
         Raises:
             ModelError: as `offer`.
         """
+        if self._run is None or self._run.run_id != run.run_id or self._passed is not None:
+            self._waits_since = now
         self._run = run
         self._passed = None
         self._asked_at = now
@@ -59,9 +63,14 @@ class ModelFilter:
         """The run whose models come, where that is another one than is played; else ""."""
         return self._early.run_id if self._early is not None else ""
 
+    def waits_long(self, now: float) -> bool:
+        """Return whether the run's first model has been waited for, for `MODEL_WAIT_S`."""
+        waits = self._run is not None and self._passed is None
+        return waits and now >= self._waits_since + MODEL_WAIT_S
+
     def should_resubscribe(self, now: float) -> bool:
         """Return whether to ask for the run's first model again: now and then, until it comes."""
-        if self._run is None or self._passed is not None or now < self._asked_at + MODEL_WAIT_S:
+        if not self.waits_long(now) or now < self._asked_at + MODEL_WAIT_S:
             return False
         self._asked_at = now
         return True

@@ -108,7 +108,6 @@ class Roster:
         self._backoff = Backoff()
         self._deaths_at_start = 0
         self._gives_up = gives_up
-        self._last_tick: float | None = None
 
     def due_actors(self, now: float) -> list[ActorRecord]:
         """Actors without a process whose back-off is over."""
@@ -153,12 +152,11 @@ class Roster:
         actor.stats = stats
         actor.last_error = stats.error or actor.last_error
 
-    def on_tick(self, now: float) -> None:
-        """Leave the time in which this process itself was stopped out of the actors' standstill."""
-        if self._last_tick is not None and (gap := now - self._last_tick) > 2.0:
-            for actor in self.actors:
-                actor.progressed_at += gap
-        self._last_tick = now
+    def on_paused(self, seconds: float, now: float) -> None:
+        """Leave the time in which this process itself stood still, until now, out of the actors'
+        standstill."""
+        for actor in self.actors:
+            actor.progressed_at = min(actor.progressed_at + seconds, now)
 
     def find_hung(self, now: float, step_timeout_s: float) -> list[ActorRecord]:
         """Actors that stand still though nothing holds them; each is told once."""

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -137,19 +137,33 @@ def answer_alone() -> Iterator[TextIO]:
     """
     own = sys.stdout
     own.flush()
-    answer: TextIO = own
     try:
         is_first = own.fileno() == 1
     except (AttributeError, OSError, ValueError):  # it is no file
         is_first = False
-    if is_first:
-        answer = open(os.dup(1), "w", encoding=own.encoding, errors=own.errors)  # noqa: SIM115, PTH123
-        os.dup2(2, 1)
     sys.stdout = sys.stderr
     try:
-        yield answer
-        answer.flush()
+        with _only_for(own) if is_first else nullcontext(own) as answer:
+            yield answer
+            answer.flush()
     finally:
         sys.stdout = own
-        if is_first:
-            answer.close()
+
+
+@contextmanager
+def _only_for(own: TextIO) -> Iterator[TextIO]:
+    """Give a stream to where descriptor 1 leads, which leads to the standard error from now on."""
+    number = os.dup(1)
+    pipe = _pipes.get(1)
+    if pipe is None:
+        with open(number, "w", encoding=own.encoding, errors=own.errors) as answer:  # noqa: PTH123
+            os.dup2(2, 1)
+            yield answer
+        return
+    pipe.number = number  # its reader may go, as ever
+    os.dup2(2, 1)
+    try:
+        yield own
+    finally:
+        pipe.number = 1
+        os.close(number)

@@ -7,11 +7,13 @@ since, by a disk or by a hand.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vedette_rl.core.learning import ModelInfo, State
 from vedette_rl.errors import CheckpointError
@@ -188,22 +190,30 @@ class BestModel:
 
 
 class RowCheck(NamedTuple):
-    """Rows that are not as they were written, or that have no checksum.
+    """Rows, or frames that they share, that are not as they were written or have no checksum.
 
     Args:
         source: the name of their replay.
         begin, end: the rows of a block, since the run began; of frames, their numbers.
         columns: that are not as they were written; none: there is no checksum.
+        row_with_frames: the first row with one of these frames; None: they are rows.
     """
 
     source: str
     begin: int
     end: int
     columns: tuple[str, ...] = ()
+    row_with_frames: int | None = None
+
+    @property
+    def first_row(self) -> int:
+        """The first row that it is about."""
+        return self.begin if self.row_with_frames is None else self.row_with_frames
 
     def describe(self) -> str:
         """Say it."""
-        where = f"rows {self.begin:,} to {self.end - 1:,} of replay {self.source}"
+        kind = "rows" if self.row_with_frames is None else "frames"
+        where = f"{kind} {self.begin:,} to {self.end - 1:,} of replay {self.source}"
         if not self.columns:
             return f"{where} have no checksum: not compared"
         columns = ", ".join(self.columns)
@@ -220,7 +230,7 @@ def check_rows(
         drawn: of each that grows, the first row and the end; all rows of the others.
     """
     for source, ring in rings.items():
-        begin, end = drawn.get(source, (0, ring.inserted))
+        begin, end = drawn.get(source, (ring.floor, ring.inserted))
         if begin < end:
             yield from _join(_check_ring(source, ring, begin, end))
 
@@ -233,7 +243,7 @@ def _check_ring(source: str, ring: RingReader, begin: int, end: int) -> Iterator
     try:
         names = [column.name for column in ring.manifest.columns]
         count = ring.inserted
-        overwritten = count - ring.capacity - ring.keep
+        overwritten = max(count - ring.capacity - ring.keep, ring.floor)
         are_spans_whole = True
         for found in sums.rows.verify(begin, end, count, overwritten):
             columns = tuple(names[i] for i in found.columns)
@@ -249,19 +259,28 @@ def _check_ring(source: str, ring: RingReader, begin: int, end: int) -> Iterator
             count = int(spans[(count - 1) % len(spans), 1])
             first = max(0, first, last - shared_spec.all_entries)
             overwritten = count - ring.frames_capacity - ring.frames_keep
+            if ring.floor:
+                overwritten = max(overwritten, int(spans[ring.floor % len(spans), 0]))
             shared = [column.name for column in shared_spec.columns]
             for found in sums.shared.verify(first, last, count, overwritten):
                 columns = tuple(shared[i] for i in found.columns)
-                yield RowCheck(f"{source} (frames)", found.begin, found.end, columns)
+                row = _first_row_with(spans, found.begin, begin, end)
+                yield RowCheck(source, found.begin, found.end, columns, row)
     finally:
         sums.close()
+
+
+def _first_row_with(spans: NDArray[Any], frame: int, begin: int, end: int) -> int:
+    """The first row from `begin` to `end` that has a frame of this number or above."""
+    numbers = range(begin, end)
+    return begin + bisect.bisect_right(numbers, frame, key=lambda i: int(spans[i % len(spans), 1]))
 
 
 def _join(found: Iterator[RowCheck]) -> Iterator[RowCheck]:
     """Blocks behind each other with the same columns as one."""
     last: RowCheck | None = None
     for each in found:
-        if last is not None and each == last._replace(begin=last.end, end=each.end):
+        if last is not None and _goes_on(last, each):
             last = last._replace(end=each.end)
             continue
         if last is not None:
@@ -269,3 +288,10 @@ def _join(found: Iterator[RowCheck]) -> Iterator[RowCheck]:
         last = each
     if last is not None:
         yield last
+
+
+def _goes_on(last: RowCheck, each: RowCheck) -> bool:
+    """True for a block behind another one, of which the same is to be said."""
+    is_behind = (each.source, each.begin) == (last.source, last.end)
+    are_frames = [one.row_with_frames is not None for one in (last, each)]
+    return is_behind and each.columns == last.columns and are_frames[0] == are_frames[1]

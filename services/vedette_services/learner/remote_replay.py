@@ -50,7 +50,7 @@ from vedette_services.learner.heartbeat import TurnRecord
 from vedette_services.learner.supervisor import Supervisor, prepare_run
 from vedette_services.learner.trainer.background import BackgroundPublisher
 from vedette_services.net.addresses import Address
-from vedette_services.run.active_time import read_earlier_seconds
+from vedette_services.run.active_time import training_time_before
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.learner_location import publish_location
 from vedette_services.run.model_map import ModelMapWriter
@@ -211,7 +211,7 @@ class RemoteReplay:
             before.opt_steps,
             before.sampled,
             sources=sources,
-            earlier_s=read_earlier_seconds(spec.run),
+            trained=training_time_before(spec.run),
         )
         self._status_record.write(self._learning)
         self._status = StatusReader(spec)
@@ -512,7 +512,7 @@ class RemoteReplay:
         return replace(
             learning,
             disk=self._room.measure(now),
-            seconds=seconds,
+            trained=replace(learning.trained, start_s=seconds),
             rates=Rates(
                 opt_steps_per_sec=self._opt_rate.update(done, now),
                 opt_steps_per_sec_mean=done / seconds,

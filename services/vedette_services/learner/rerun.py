@@ -40,7 +40,7 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.playback import Playback
 from vedette_rl.replay.ring import RingReader
-from vedette_rl.replay.syncing import find_recovery
+from vedette_rl.replay.syncing import Recovery, find_recovery
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.regular_files import read_bytes
 from vedette_rl.storage.state_hash import hash_state
@@ -280,8 +280,9 @@ class Rerun:
         self._parts = parts
         self._chain = chain
         config = self._config_of(chain[-1])
-        self._hold_replay(config)
-        self.span: Span = find_span(run, chain, self._open_rings(config), parts, until)
+        self._recoveries = self._hold_replay(config)
+        lost = {name: _describe_lost(place) for name, (place, _) in self._recoveries.items()}
+        self.span: Span = find_span(run, chain, self._open_rings(config), parts, until, lost)
 
     @classmethod
     @contextmanager
@@ -375,7 +376,10 @@ class Rerun:
         result.files = tuple(check_checkpoints(self._run, self._parts, segments, epochs))
         rings = self._open_rings(self._config_of(segments[-1].part))
         result.rows = tuple(check_rows(rings, self._drawn_rows(segments, rings)))
-        spoilt = {each.source: each.begin for each in reversed(result.rows) if each.columns}
+        spoilt: dict[str, int] = {}
+        for each in result.rows:
+            if each.columns:
+                spoilt[each.source] = min(each.first_row, spoilt.get(each.source, each.first_row))
         until = _last_step_before(segments, spoilt)
         if spoilt and until is not None and until > result.begin:
             result.sound_until = until
@@ -563,16 +567,22 @@ class Rerun:
         return replay
 
     def _open_rings(self, config: RunConfig) -> dict[str, RingReader]:
-        """All rings, by the names of their sources."""
+        """All rings, by the names of their sources, with the rows that are whole."""
         directory = replay_directory(config, self._run.root)
         actors = open_reader(directory, batch_rows=config.actors.n_buffer)
-        return {ACTORS: actors, **open_sources(config, self._run.root)}
+        rings = {ACTORS: actors, **open_sources(config, self._run.root)}
+        for name, (_, recovery) in self._recoveries.items():
+            rings[name].use_cursor((recovery.commit.inserted,))
+            rings[name].floor = recovery.floor
+        return rings
 
-    def _hold_replay(self, config: RunConfig) -> None:
-        """Keep writers away, and refuse rows that a power failure has lost."""
+    def _hold_replay(self, config: RunConfig) -> dict[str, tuple[Path, Recovery]]:
+        """Keep writers away; return the replays whose last rows are lost, and what a start would
+        recover of them."""
         root = self._run.root
-        places = [source_directory(config, root, name) for name in config.replay.sources]
-        for place in (replay_directory(config, root), *places):
+        found = {}
+        places = {name: source_directory(config, root, name) for name in config.replay.sources}
+        for name, place in {ACTORS: replay_directory(config, root), **places}.items():
             if not place.is_dir():
                 why = f"the replay is not there: {place} was removed, or not copied with the run"
                 raise NotExecutableError(root, why)
@@ -583,13 +593,9 @@ class Rerun:
                 pass  # nobody has written to this copy
             except OSError as error:
                 raise ReplayFormatError(f"{place} cannot be read: {error.strerror}") from error
-            if find_recovery(place, manifest) is not None:
-                why = (
-                    f"the last rows in {place} are lost: this copy is not whole, or the power was "
-                    "lost; copy the run again, or start it once, which recovers the rows before "
-                    "them (--until executes the steps that saw no others)"
-                )
-                raise NotExecutableError(root, why)
+            if (recovery := find_recovery(place, manifest)) is not None:
+                found[name] = place, recovery
+        return found
 
     def _config_of(self, part: Part) -> RunConfig:
         root = self._run.root
@@ -716,7 +722,7 @@ def _last_step_before(segments: Sequence[Segment], rows: Mapping[str, int]) -> i
         rows: a number, by the name of the replay.
 
     Returns:
-        None where one of the replays does not grow, or its rows are frames.
+        None where one of the replays does not grow.
     """
     until = segments[0].begin
     for segment in segments:
@@ -734,6 +740,14 @@ def _last_step_before(segments: Sequence[Segment], rows: Mapping[str, int]) -> i
             return max(until, last)
         until = segment.end
     return until
+
+
+def _describe_lost(place: Path) -> str:
+    """Say why rows of a replay are not there, and what can be done."""
+    return (
+        f"the last rows in {place} are lost: this copy is not whole, or the power was lost; copy "
+        "the run again, or start it once, which recovers the rows before them"
+    )
 
 
 def _describe_error(error: Exception) -> str:

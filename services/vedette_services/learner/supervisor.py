@@ -53,7 +53,7 @@ from vedette_services.learner.heartbeat import TurnRecord, announce_start
 from vedette_services.learner.snapshot.keeper import SnapshotKeeper
 from vedette_services.learner.standstill_watch import StandstillWatch
 from vedette_services.net.addresses import Address, check_ports
-from vedette_services.run.active_time import read_earlier_seconds
+from vedette_services.run.active_time import training_time_before
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.events import FleetSizeCheck, RunEventLog
 from vedette_services.run.hold import log_loss
@@ -330,18 +330,13 @@ class Supervisor:
     def _announce(self, epoch: int) -> None:
         """Write the trainer's first status record, from its checkpoint, for its starting time."""
         before = StatusRecordReader(self._spec.run.learning_map, TrainerStatus).read()
-        seconds, earlier_s = before.seconds, before.earlier_s
-        if not before.epoch:  # the first trainer of this start: the records are empty
-            earlier_s = read_earlier_seconds(self._spec.run)
+        # The records are empty before the first trainer of this start.
+        trained = before.trained if before.epoch else training_time_before(self._spec.run)
         record = StatusRecordWriter(self._spec.run.learning_map, TrainerStatus)
         checkpoint = Checkpoint(self._spec.run.newest_checkpoint())
         opt_steps = checkpoint.opt_steps or 0
         status = TrainerStatus(
-            epoch=epoch,
-            opt_steps=opt_steps,
-            checkpoint=checkpoint,
-            seconds=seconds,
-            earlier_s=earlier_s,
+            epoch=epoch, opt_steps=opt_steps, checkpoint=checkpoint, trained=trained
         )
         if self._spec.config.replay.is_queue:  # the gateway writes nothing before it knows
             kept = kept_at_start(self._spec.config, self._spec.run)
@@ -606,11 +601,13 @@ class Supervisor:
         if not due or status.eval.version == learning.opt_steps:
             return ""
         by_managers = self._spec.config.evaluates_on_actors
-        if self._records.ingest.read().confirms:  # the gateway was the first to end
+        ingest = self._records.ingest.read()
+        if ingest.confirms:  # the gateway was the first to end
             timeout_s = self._spec.config.evaluation.end_timeout_s
             return self._unfinished_evaluation(stop_conditions.late_end(timeout_s))
         evaluator = self._children.get("evaluator")
         cause = evaluator.exit_report.read() if evaluator and not by_managers else ""
+        cause = cause or ingest.unevaluated
         return stop_conditions.missing_evaluation(by_managers=by_managers, cause=cause)
 
     def _wait_for_trainer(self, trainer: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.outcome import read_summary
+from vedette_services.status.records import TrainingTime
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import elapsed_seconds
 
@@ -57,15 +58,15 @@ def run_seconds(spans: Sequence[tuple[float, float]], summary: Status) -> float 
     return seconds if seconds is None else seconds + sum(end - begin for begin, end in earlier)
 
 
-def read_earlier_seconds(run: RunDirectory) -> float:
-    """Return the seconds of training of a run's earlier starts, for a start that begins."""
+def training_time_before(run: RunDirectory) -> TrainingTime:
+    """Return the training time that a start of a run begins with: that of its earlier starts."""
     summary = read_summary(run.root)
     if summary.run_seconds is not None:
-        return summary.run_seconds
+        return TrainingTime(earlier_s=summary.run_seconds)
     spans = _read_spans(run, summary)
     if spans and spans[-1][0] > (summary.time_s or 0.0):
         spans = spans[:-1]  # the one that begins
-    return run_seconds(spans, summary) or 0.0
+    return TrainingTime(earlier_s=run_seconds(spans, summary) or 0.0)
 
 
 def read_active_seconds(run: RunDirectory) -> float:

@@ -30,7 +30,7 @@ _READ_BYTES_MAX = 4 * BYTES_MAX
 LEARNER_KINDS = frozenset(
     {"started", "recovered", "epoch", "died", "ended", "failed", "forgotten", "changed", "lost"}
 )
-FLEET_KINDS = frozenset({"joined", "left", "silent", "returned", "actor"})
+FLEET_KINDS = frozenset({"joined", "left", "silent", "returned", "actor", "unevaluated"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class RunEvent:
             power failure; ``epoch``: its trainer began; ``changed``: a setting since the last
             start;
             ``died``: one of its processes; ``lost``: samples; ``joined``, ``left``, ``silent``,
-            ``returned``: a manager; ``actor``: an actor was restarted; ``forgotten``: events were
-            removed here.
+            ``returned``: a manager; ``actor``: an actor was restarted; ``unevaluated``: managers
+            evaluate no model; ``forgotten``: events were removed here.
         who: the key, the manager, ``MANAGER/ACTOR``, or the process; of ``forgotten`` the number of
             events.
         text: for people. Text that comes from a manager is not to be trusted.
@@ -311,6 +311,7 @@ class RunEventLog:
         self._lost = LostSamples()
         self._learning = TrainerStatus()
         self._ingest = GatewayStatus()
+        self._unevaluated = ""  # the last reason
         self._epoch = self._env_steps = 0
 
     def log(self, kind: str, process: str, text: str) -> None:
@@ -346,6 +347,9 @@ class RunEventLog:
                 log.warning("%s", lost)
                 self.log("lost", "samples", lost)
         happened = list(self._fleet.compare(ingest.managers))
+        if ingest.unevaluated not in ("", self._unevaluated):
+            self._unevaluated = ingest.unevaluated
+            happened.append(("unevaluated", "evaluations", ingest.unevaluated))
         more = len(happened) - _EVENTS_AT_ONCE
         if more > 0:
             happened[_EVENTS_AT_ONCE:] = [("forgotten", str(more), "more at the same time")]

@@ -27,6 +27,7 @@ from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.notes import read_notes
 from vedette_services.run.outcome import describe_resume_point, read_summary
 from vedette_services.run.provenance import last_failure, read_provenance
+from vedette_services.run.queued_runs import is_queued
 from vedette_services.status.client import StatusClient
 from vedette_services.status.heartbeats import SAID_S
 from vedette_services.status.schema import decode, printable_json
@@ -38,6 +39,9 @@ from vedette_services.status.stop_conditions import (
     return_in_comparisons,
 )
 
+QUEUED = "queued"
+"""The state of a run that waits in a sweep."""
+
 _POLL_S = 0.1
 _FRESH_S = 30.0  # a running learner writes its summary every few seconds
 
@@ -48,7 +52,7 @@ class RunOverview:
 
     Args:
         state: ``running``, ``solved``, ``done``, ``stopped``, ``failed``; ``killed``: it has no
-            end; ``new``: it never trained.
+            end; ``new``: it never trained; ``queued``: a sweep that runs will go on with it.
         last_return, best_return: of evaluations; the last of a solved run is that of the fresh
             episodes by which it is solved.
         seconds: of all starts together; None if unknown.
@@ -91,6 +95,8 @@ def read_overview(directory: Path) -> RunOverview:
     running = is_running(run)
     state = "running" if running else _ended_state(run, summary)
     is_solved = state == "solved"
+    if not running and is_queued(directory):
+        state = QUEUED
     seen = seen_elsewhere(run)
     notes = read_notes(directory)
     events = list[RunEvent]()
@@ -185,6 +191,8 @@ def describe_end(directory: Path, what: str = "run") -> str:
     """
     run, summary = RunDirectory(directory), read_summary(directory)
     state = _ended_state(run, summary)
+    if is_queued(directory):
+        return f"no learner runs yet: a sweep has it queued; {describe_resume_point(directory)}"
     if state in ("killed", FAILED_REASON):
         resumes = describe_resume_point(directory)
         if state == "killed" and (seen := seen_elsewhere(run)) is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,6 +242,7 @@ def find_span(
     rings: Mapping[str, RingReader],
     parts: Sequence[Part] = (),
     until: int | None = None,
+    lost: Mapping[str, str] = MappingProxyType({}),
 ) -> Span:
     """The span of a chain of parts.
 
@@ -250,6 +252,7 @@ def find_span(
             the run.
         until: the last step that is asked for, behind which rows need not be there; None: the last
             one.
+        lost: why the last rows of a ring are not there, and what can be done.
 
     Raises:
         NotExecutableError: nothing of it can be executed again.
@@ -263,14 +266,14 @@ def find_span(
     for number in reversed(range(len(chain))):
         part, end = chain[number], ends[number]
         foreign = list(_describe_foreign(run, part.header))
-        begin, gone = _first_executable(part, end, rings)
+        begin, gone = _first_executable(part, end, rings, lost)
         if not foreign and begin < end:
             whole.insert(0, Segment(part, begin, end))
         whys = foreign + gone
         if whys:
             if not foreign and begin == end:
                 count = number + 1
-                whys[-1] += _describe_before(run, chain[:count], ends[:count], rings)
+                whys[-1] += _describe_before(run, chain[:count], ends[:count], rings, lost)
             break
     starts = _states(run, whole)
     if not whole or not starts or starts[0] >= ends[-1]:
@@ -314,6 +317,7 @@ def _describe_before(
     chain: Sequence[Part],
     ends: Sequence[int],
     rings: Mapping[str, RingReader],
+    lost: Mapping[str, str],
 ) -> str:
     """How to execute the steps before those whose rows are of another time; "" where none can
     be."""
@@ -326,7 +330,7 @@ def _describe_before(
     if not 0 < until < ends[-1]:
         return ""
     try:
-        find_span(run, chain, rings, until=until)
+        find_span(run, chain, rings, until=until, lost=lost)
     except NotExecutableError:
         return ""
     return f" (--until {until} executes what is before)"
@@ -348,7 +352,7 @@ def _last_step_with_rows(part: Part, rings: Mapping[str, RingReader]) -> int:
 
 
 def _first_executable(
-    part: Part, end: int, rings: Mapping[str, RingReader]
+    part: Part, end: int, rings: Mapping[str, RingReader], lost: Mapping[str, str]
 ) -> tuple[int, list[str]]:
     """The first step of a part behind which all draws up to `end` lie in rows that are there, and
     why there is none before; no reason where that is its begin."""
@@ -364,7 +368,7 @@ def _first_executable(
         seen = part.looks[:count, number]
         if count and not reader.has_rows_of(ring.branch, int(seen[-1])):
             if reader.branch == ring.branch:
-                why = (
+                why = lost.get(ring.name) or (
                     f"replay {ring.name} has {reader.inserted:,} rows, and step {end:,} saw "
                     f"{int(seen[-1]):,}: this copy of the run is of different times; copy it again"
                 )
@@ -379,10 +383,11 @@ def _first_executable(
         if gone and int(steps[gone - 1]) + 1 > header.step:
             step = int(steps[gone - 1]) + 1
             needs = max(ring.floor, int(seen[gone - 1]) - reader.capacity)
-            whys.append(
-                f"step {step:,} needs row {needs:,} of replay {ring.name}, and the oldest there "
-                f"is {_oldest(reader):,}; a larger replay.keep keeps more"
-            )
+            oldest = f"there is {_oldest(reader):,}; a larger replay.keep keeps more"
+            if ring.name in lost and _oldest(reader) == reader.floor:
+                oldest = f"that is known to be whole is {reader.floor:,}: {lost[ring.name]}"
+            why = f"step {step:,} needs row {needs:,} of replay {ring.name}, and the oldest"
+            whys.append(f"{why} {oldest}")
             begin = max(begin, step)
     return min(begin, end), whys
 

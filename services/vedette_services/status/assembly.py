@@ -65,8 +65,8 @@ def assemble_status(
         env_steps=ingest.env_steps,
         exit_reason=learning.exit_reason,
         phase=learning.phase,
-        seconds=learning.seconds,
-        run_seconds=learning.earlier_s + learning.seconds,
+        seconds=learning.trained.start_s,
+        run_seconds=learning.trained.run_s,
         waits=describe_wait(
             learning,
             ingest,
@@ -98,6 +98,7 @@ def assemble_status(
         disk=learning.disk,
         host=learning.host,
         unsaved=learning.unsaved,
+        unevaluated=ingest.unevaluated,
         rivals=ingest.rivals,
         window_limits=WindowStatus(window.window_batches, window.window_bytes),
         managers_present=sum(manager.is_present for manager in ingest.managers),

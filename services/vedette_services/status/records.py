@@ -64,6 +64,24 @@ _NO_LOAD = HostLoad()
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingTime:
+    """How long a run has trained, in seconds.
+
+    Args:
+        start_s: since the learner's start, by all its trainers: `stop.max_seconds` bounds it.
+        earlier_s: of the learner's starts before, together.
+    """
+
+    start_s: float = 0.0
+    earlier_s: float = 0.0
+
+    @property
+    def run_s(self) -> float:
+        """Of all starts together."""
+        return self.earlier_s + self.start_s
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerStatus:
     """The trainer's status record, written up to fifty times a second.
 
@@ -81,8 +99,7 @@ class TrainerStatus:
         needs_samples: it waits for samples that actors have to insert whatever the limiter says:
             nothing can be drawn from those that are there.
         exit_reason: "" until it is done.
-        seconds: of training since the learner's start, by all its trainers.
-        earlier_s: of the learner's starts before, together.
+        trained: how long the run has trained.
         rates, time, lag: the numbers of these parts that it measures.
         record: the scalars last recorded by the agent.
         checkpoint: the newest, and whether another can be written.
@@ -101,8 +118,7 @@ class TrainerStatus:
     phase: str = "starting"
     waits: str = ""
     exit_reason: str = ""
-    seconds: float = 0.0
-    earlier_s: float = 0.0
+    trained: TrainingTime = TrainingTime()
     rates: Rates = _NO_OPT_RATES
     time: Time = _NO_TIME
     lag: Lag = _NO_LAG_DRAWN
@@ -139,6 +155,7 @@ class GatewayStatus:
         rivals: two managers that use one id, within the last minute; "" if there are none.
         evaluating: the evaluation that a manager plays, as text; "" if none does.
         confirms: it is fresh episodes of a model at the target, or was when the run ended.
+        unevaluated: why no manager has evaluated a model that is due; "" if nothing is wrong.
         source_sizes: rows of the named sources that grow.
         misplaced: the run's directory or the replay is not where it was; "" if both are.
     """
@@ -159,6 +176,7 @@ class GatewayStatus:
     env_steps: int = 0
     evaluating: str = ""
     confirms: bool = False
+    unevaluated: str = ""
     source_sizes: dict[str, int] = field(default_factory=dict)
     misplaced: str = ""
 

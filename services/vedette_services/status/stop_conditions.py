@@ -152,9 +152,14 @@ def describe_missed_target(status: Status) -> str:
 
 
 def ended_status(status: Status, reason: str, unevaluated: str) -> Status:
-    """Return the status of a run that has ended: nothing is being confirmed any more."""
+    """Return the status of a run that has ended: nothing is being confirmed any more.
+
+    Args:
+        unevaluated: why its last model has no evaluation; "": as the status says.
+    """
     evaluation = replace(status.eval, confirming="")
-    return replace(status, exit_reason=reason, unevaluated=unevaluated, eval=evaluation)
+    why = unevaluated or status.unevaluated
+    return replace(status, exit_reason=reason, unevaluated=why, eval=evaluation)
 
 
 def unfinished_evaluation(how: str, *, confirming: bool) -> str:
@@ -186,12 +191,13 @@ def missing_evaluation(*, by_managers: bool = False, cause: str = "") -> str:
     """Return the sentence about a last model that no evaluator whose result counts has played.
 
     Args:
-        cause: the error of the learner's own evaluator; "": none is known.
+        cause: the error of the learner's own evaluator, or what managers say; "": none is known.
     """
     if by_managers:
+        why = f" ({cause})" if cause else ""
         return (
-            f"no manager that counts has evaluated the last model: {_PLAY_LAST}. Managers evaluate "
-            "in environments beside those of their actors: where there is no second one, "
+            f"no manager that counts has evaluated the last model{why}: {_PLAY_LAST}. Managers "
+            "evaluate in environments beside those of their actors: where there is no second one, "
             "learner.eval_interval=0 leaves evaluations out"
         )
     if cause:

@@ -202,6 +202,7 @@ def test_the_lane_of_a_killed_learner_ends_with_its_last_record(run: Path) -> No
     EventFile(run / "events.jsonl").add(
         RunEvent(BEGAN_S + 1000, "started", "learner"),
         RunEvent(BEGAN_S + 1010, "joined", "learner", "a manager of this name"),
+        RunEvent(BEGAN_S + 1015, "unevaluated", "evaluations", "manager a cannot evaluate"),
         RunEvent(BEGAN_S + 1020, "actor", "learner/3", "restart 1"),
         RunEvent(BEGAN_S + 2000, "started", "learner"),
         RunEvent(BEGAN_S + 2100, "failed", "learner", "the trainer ended with signal 9"),
@@ -212,6 +213,7 @@ def test_the_lane_of_a_killed_learner_ends_with_its_last_record(run: Path) -> No
     assert learner.spans[1][1] == BEGAN_S + 1020
     assert learner.spans[2][1] == BEGAN_S + 2100
     assert alpha.spans == [(BEGAN_S + 5, BEGAN_S + 60)]
+    assert "unevaluated" in [mark.kind for mark in learner.marks]
     assert namesake.name == "learner"
     assert [mark.kind for mark in namesake.marks] == ["actor"]
     read(write_report([run]))

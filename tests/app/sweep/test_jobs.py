@@ -17,6 +17,8 @@ from vedette.cli.app import main
 from vedette.sweep import Sweep, Trial, exit_status, jobs_within
 from vedette_services.config import read_config
 from vedette_services.host.processes import StopSignals
+from vedette_services.run.overview import read_overview
+from vedette_services.run.queued_runs import is_queued, open_queue
 from vedette_services.run.start import Start
 
 FAKE = """
@@ -122,6 +124,52 @@ def test_what_is_over_is_not_run_again_unless_begun_anew(fakes: Any, tmp_path: P
     assert not list((tmp_path / "pids").glob("seed-1-*"))
     fakes("(out / 'given').write_text(' '.join(sys.argv[1:]))", start=Start.of(fresh=True)).run()
     assert (done / "given").read_text().endswith("--fresh --force")
+
+
+def test_a_run_that_waits_to_be_resumed_is_seen_as_queued(fakes: Any, tmp_path: Path) -> None:
+    places = [tmp_path / "out" / f"seed-{k}" for k in range(3)]
+    for place in places:
+        place.mkdir(parents=True)
+        summary = {"exit_reason": "interrupted", "opt_steps": 3, "env_steps": 4}
+        (place / "summary.json").write_text(json.dumps(summary))
+    see = (
+        "from vedette_services.run.overview import describe_end, read_overview\n"
+        "seen = [read_overview(out.parent / f'seed-{k}').state for k in range(3)]\n"
+        "(out / 'seen').write_text(json.dumps([seen, describe_end(out.parent / 'seed-2')]))"
+    )
+    fakes(see).run()
+    states, ends = zip(*(json.loads((place / "seen").read_text()) for place in places), strict=True)
+    assert states == (
+        ["stopped", "queued", "queued"],
+        ["done", "stopped", "queued"],
+        ["done", "done", "stopped"],
+    )
+    assert ends[1].startswith("no learner runs yet: a sweep has it queued; there is no checkpoint")
+    assert ends[2].startswith("the run has ended: ")
+    assert [read_overview(place).state for place in places] == ["done"] * 3
+
+
+def test_a_sweep_that_was_killed_has_no_queue(tmp_path: Path) -> None:
+    (tmp_path / "a" / "seed-1").mkdir(parents=True)
+    with open_queue(tmp_path) as queue:
+        queue.write(["a/seed-1"])
+        assert is_queued(tmp_path / "a" / "seed-1")
+        assert not is_queued(tmp_path / "a")
+        with open_queue(tmp_path) as second:  # of another process
+            second.write([])
+        assert is_queued(tmp_path / "a" / "seed-1")
+    assert not is_queued(tmp_path / "a" / "seed-1")
+
+
+def test_what_a_stop_left_queued_is_said_with_what_it_was(fakes: Any, tmp_path: Path) -> None:
+    resumed = tmp_path / "out" / "seed-2"
+    resumed.mkdir(parents=True)
+    (resumed / "summary.json").write_text('{"exit_reason": "interrupted", "env_steps": 4}')
+    outcomes = fakes("time.sleep(60)", jobs=1).run(_After(0.5))
+    assert [outcome.message for outcome in outcomes[1:]] == [
+        "has not begun",
+        "has not begun again: stopped after 4 env steps, best evaluation -",
+    ]
 
 
 def test_a_request_to_stop_ends_all_within_seconds(fakes: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from manager_rig import Rig, a_model, logged_text, of, sent
 
 from vedette_services.actors.connection import ANNOUNCE_WAIT_S, STUCK_S
 from vedette_services.actors.instructions import (
+    Exit,
     RemakeModels,
     RemakeSockets,
     SendReport,
@@ -163,6 +166,53 @@ def test_models_of_another_run_are_named_while_those_of_the_run_do_not_come() ->
         said += logged_text(rig.tick(float(second)))
         rig.ack()
     assert "those of run r2 come: perhaps a tunnel leads the three ports to two learners" in said
+
+
+def test_time_in_which_the_manager_was_stopped_is_no_silence_of_the_learner() -> None:
+    """The end of the run, for example, may wait in its sockets: they are read before it judges."""
+    rig = Rig(wait_s=20.0).joined()
+    rig.batch()
+    rig.tick(1.0)
+    rig.ack()
+    rig.now = 100.0  # SIGSTOP, SIGCONT
+    went_on = rig.state.on_tick(100.0)
+    assert of(RemakeSockets, went_on) == of(Exit, went_on) == []
+    later = rig.tick(104.0)
+    assert len(of(RemakeSockets, later)) == 1, "it is silent by now"
+    assert of(Exit, rig.tick(118.0)) == []
+    assert len(of(Exit, rig.tick(122.0))) == 1
+
+
+def test_what_is_heard_after_a_stop_is_not_heard_later_than_it_was() -> None:
+    rig = Rig().joined()
+    rig.tick(1.0)
+    rig.now = 100.0
+    rig.ack()
+    rig.state.on_tick(100.0)
+    assert len(of(RemakeSockets, rig.tick(104.0))) == 1
+
+
+def test_batches_are_drained_for_as_long_after_a_stop() -> None:
+    rig = Rig().joined()
+    rig.batch()
+    rig.tick(1.0)
+    rig.state.leave("asked to stop", rig.now)
+    rig.now = 100.0
+    assert of(Exit, rig.state.on_tick(100.0)) == []
+    assert of(Exit, rig.tick(109.5)) == []
+    assert len(of(Exit, rig.tick(110.5))) == 1
+
+
+def test_a_wait_for_the_first_model_is_said_though_the_learner_comes_back_meanwhile() -> None:
+    rig = Rig().joined()
+    for second in range(1, 10):
+        back = dataclasses.replace(rig.run, learner=100 + second // 3)  # every 3 s
+        assert "first model" not in logged_text(rig.state.on_control(back, float(second)))
+        assert "first model" not in logged_text(rig.tick(float(second)))
+        rig.ack()
+    said = rig.tick(10.5)
+    assert "actors wait for the learner's first model" in logged_text(said)
+    assert of(RemakeModels, said) == [], "they were subscribed to a moment ago"
 
 
 def test_a_model_that_does_not_come_is_asked_for_again() -> None:

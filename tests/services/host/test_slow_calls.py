@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 
+from vedette_rl.envs import slow_calls as slow_calls_of_environments
 from vedette_rl.envs.slow_calls import SlowCall, running_call
 from vedette_services.host import slow_calls
 
@@ -49,4 +52,17 @@ def test_a_quick_call_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stop, "wait", lambda seconds: next(looks))
     with SlowCall("made"):
         slow_calls._watch(said.append, stop)
+    assert said == []
+
+
+def test_a_module_of_calls_that_is_being_imported_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread may look in the middle of its import."""
+    monkeypatch.setitem(sys.modules, slow_calls_of_environments.__name__, ModuleType("unfinished"))
+    looks = iter([False, True])
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", lambda seconds: next(looks))
+    said: list[str] = []
+    slow_calls._watch(said.append, stop)
     assert said == []

@@ -102,9 +102,39 @@ def test_frames_that_rows_share_are_compared(tmp_path: Path) -> None:
     frames = reader.shared["frames"]
     flip(tmp_path, "frames", 1, frames.nbytes // len(frames))
     (found,) = check(tmp_path, 0, rows)
-    assert found.source == "actors (frames)"
+    assert found.source == "actors"
     assert found.begin <= 1 < found.end
     assert found.columns == ("frames",)
+    assert found.describe().startswith("frames 0 to ")
+
+
+def test_the_first_row_with_a_changed_frame_is_known(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path)
+    for first in range(0, 600, 60):
+        ring.append(batch(first, 60), 60)
+        ring.commit(b"")
+    ring.close()
+    reader = open_reader(tmp_path)
+    frames = reader.shared["frames"]
+    for row in (130, 599):
+        changed = int(reader.columns[FRAME_SPANS][row, 0]) + 50
+        flip(tmp_path, "frames", changed, frames.nbytes // len(frames))
+        (found,) = check(tmp_path, 0, reader.inserted)
+        assert found.begin <= changed < found.end
+        spans = reader.columns[FRAME_SPANS][: reader.inserted]
+        assert found.first_row == int(np.flatnonzero(spans[:, 1] > found.begin)[0])
+        assert found.first_row <= row
+        flip(tmp_path, "frames", changed, frames.nbytes // len(frames))
+
+
+def test_rows_below_the_floor_of_a_recovery_are_not_compared(tmp_path: Path) -> None:
+    """What the writer put there before the power failed may have taken their slots."""
+    write(tmp_path, 90).close()
+    flip(tmp_path, "reward", 20, 4)
+    ring_files.write_cursor(tmp_path, 90, 21, new_branch=True)
+    found = check(tmp_path, 21, 90)
+    assert [each.columns for each in found] == [()]
+    assert found[0].begin <= 20 < found[0].end
 
 
 def test_frames_of_a_row_with_a_changed_span_are_not_searched_for(tmp_path: Path) -> None:

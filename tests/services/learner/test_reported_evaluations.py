@@ -291,6 +291,16 @@ def test_the_end_says_why_the_last_model_has_no_evaluation(
     assert not supervisor._missing_evaluation()  # nothing was learned
 
 
+def test_the_end_names_what_managers_say_of_their_evaluations(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    supervisor = supervisor_at_the_end(run, where="actors")
+    why = "manager a cannot evaluate: RuntimeError: no display"
+    StatusRecordWriter(run.ingest_map, GatewayStatus).write(GatewayStatus(unevaluated=why))
+    said = f"no manager that counts has evaluated the last model ({why}): `vedette eval RUN"
+    assert supervisor._missing_evaluation().startswith(said)
+
+
 @pytest.mark.parametrize(
     ("confirming", "why"),
     [

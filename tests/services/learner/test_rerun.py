@@ -22,22 +22,24 @@ from killed_runs import (
     checkpoint_steps,
     config_of,
 )  # of tests/support
+from lost_pages import lose_pages  # of tests/support
 from mutation import FunctionMutation  # of tests/support
 
 from vedette_rl.core import Agent
 from vedette_rl.envs.stored_spaces import spaces_from_json
-from vedette_rl.replay import ring_files
+from vedette_rl.replay import commits, ring_files
 from vedette_rl.replay.checksums import CHECKSUMS
 from vedette_rl.replay.commits import COMMITS
+from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingReader
-from vedette_rl.replay.syncing import SYNCED
+from vedette_rl.replay.syncing import SYNCED, find_recovery
 from vedette_rl.replay.uniform import DrawnRows
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_services.config import RunConfig
 from vedette_services.config.saving import config_text
 from vedette_services.errors import ImportPermissionError, RunInUseError
-from vedette_services.learner.file_checks import FileCheck
+from vedette_services.learner.file_checks import FileCheck, RowCheck
 from vedette_services.learner.rerun import (
     AGENT,
     OTHERS,
@@ -392,6 +394,24 @@ def test_what_can_be_done_about_spoilt_rows_is_said(closed: Path) -> None:
     assert said in result.lines()
 
 
+def test_what_can_be_done_about_spoilt_frames_is_said(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames have numbers of their own; the first row with one of them says which steps saw it."""
+    with Rerun.open(closed) as again:
+        (last, *_) = again.span.segments[-1].part.looks[-1].tolist()
+    row = RowCheck("actors", last - 1, last, ("reward",))
+    frames = RowCheck("actors", 3, 9, ("frames",), row_with_frames=last - 1)
+    found = []
+    for checks in ([row], [frames], [row, frames._replace(row_with_frames=last - 99)]):
+        monkeypatch.setattr("vedette_services.learner.rerun.check_rows", lambda *_, c=checks: c)
+        found.append(execute(closed).sound_until)
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert found[2] is not None
+    assert 0 < found[2] < found[0]
+
+
 def test_a_step_that_spoilt_rows_end_is_a_difference(closed: Path) -> None:
     begin = first_row(closed)
     for row in range(begin, begin + 200):  # its capacity
@@ -603,7 +623,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "no replay": (without_replay, "the replay is not there: .*/replay was removed, or not copied"),
     "lost rows": (
         without_commits,
-        r"the last rows in .* are lost: .*; copy the run again, or start it once, .*--until",
+        r"the last rows in .* are lost: .*; copy the run again, or start it once, .* them$",
     ),
     "no configuration": (without_its_configuration, r"\.toml is missing"),
 }
@@ -683,6 +703,47 @@ def test_what_saw_rows_that_are_there_is_executed_up_to_a_step(
         assert again.execute(again.span.cut(None, until)).equal
     with pytest.raises(NotExecutableError):
         Rerun.open(run, until=until + 1).__enter__()
+
+
+@pytest.fixture(scope="module")
+def synced_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose writer was killed; the disk got its rows in the middle."""
+    root = tmp_path_factory.mktemp("synced") / "run"
+    KilledRun(root, config_of("dqn"), random.Random(0), syncs_at=150).train(kills=0)
+    return root
+
+
+def test_what_saw_no_lost_row_is_executed_up_to_a_step(synced_once: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(synced_once, run)
+    lose_pages(run / "replay")
+    lost = r"the last rows in .*/replay are lost: .* or start it once, which recovers the rows"
+    said = f"{lost} before them " + r"\(--until (\d+) executes what is before\)$"
+    with pytest.raises(NotExecutableError, match=said) as refused:
+        Rerun.open(run).__enter__()
+    found = re.search(said, str(refused.value))
+    assert found
+    until = int(found[1])
+    assert 100 < until < 300
+    with Rerun.open(run, until=until) as again:
+        result = again.execute(again.span.cut(None, until))
+    assert result.equal, list(result.lines())
+    assert result.states > 0
+    with pytest.raises(NotExecutableError, match=lost):
+        Rerun.open(run, until=until + 1).__enter__()
+
+
+def test_rows_that_are_whole_are_executed_whatever_machine_has_stopped(
+    synced_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a copy of a run that was killed on another machine."""
+    run = tmp_path / "run"
+    shutil.copytree(synced_once, run)
+    monkeypatch.setattr(commits, "boot_id", lambda: b"another start   ")
+    assert find_recovery(run / "replay", read_manifest(run / "replay")) is not None
+    result = execute(run)
+    assert result.equal, list(result.lines())
+    assert result.end == 300
 
 
 def test_each_reason_why_no_step_before_is_executed_is_named(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from vedette_services.status.records import (
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
+    TrainingTime,
 )
 from vedette_services.status.status import Samples, Status
 
@@ -406,9 +407,11 @@ def test_a_trainer_that_is_restarted_goes_on_counting_the_training_time(tmp_path
     starting = Supervisor(spec, None, on_loaded=lambda: None)
     starting._announce(2)
     learning = StatusRecordReader(run.learning_map, TrainerStatus)
-    assert learning.read().earlier_s == 30.0  # of earlier starts
+    before = learning.read().trained
+    assert before == TrainingTime(earlier_s=30.0)
     record = StatusRecordWriter(run.learning_map, TrainerStatus)
-    record.write(replace(learning.read(), seconds=12.0))
+    now = replace(before, start_s=12.0)
+    record.write(replace(learning.read(), trained=now))
     record.close()
     starting._announce(3)  # it has died
-    assert (learning.read().seconds, learning.read().earlier_s) == (12.0, 30.0)
+    assert learning.read().trained == now

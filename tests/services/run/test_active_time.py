@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vedette_rl.storage.atomic_files import write_json
-from vedette_services.run.active_time import read_earlier_seconds, run_seconds
+from vedette_services.run.active_time import run_seconds, training_time_before
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.status.status import Status
@@ -32,12 +32,12 @@ def test_the_training_time_is_the_number_of_the_status(summary: Status, seconds:
 
 def test_a_start_goes_on_counting_where_the_last_one_has_ended(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    assert read_earlier_seconds(run) == 0.0
+    assert training_time_before(run).run_s == 0.0
     events = EventFile(run.events_file)
     events.add(RunEvent(1000.0, "started", "learner"), RunEvent(1100.0, "ended", "learner"))
     events.add(RunEvent(2000.0, "started", "learner"))
     write_json(run.summary_file, Status(time_s=1100.0, seconds=90.0).as_dict())
-    assert read_earlier_seconds(run) == 90.0, "of release 0.3"
+    assert training_time_before(run).run_s == 90.0, "of release 0.3"
     known = Status(time_s=1100.0, seconds=2.0, run_seconds=93.0)
     write_json(run.summary_file, known.as_dict())
-    assert read_earlier_seconds(run) == 93.0
+    assert training_time_before(run).run_s == 93.0

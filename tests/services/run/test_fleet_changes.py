@@ -142,6 +142,18 @@ def test_the_log_of_a_run_has_the_warning(tmp_path: Path, caplog: pytest.LogCapt
     assert caplog.records[0].getMessage().startswith("4 actors play 4 environments")
 
 
+def test_that_managers_evaluate_no_model_is_an_event_for_each_reason(tmp_path: Path) -> None:
+    log = RunEventLog(tmp_path / "events.jsonl")
+    for why in ("", "no display", "no display", "", "no display", "no licence"):
+        log.log_changes(TrainerStatus(), GatewayStatus(unevaluated=why))
+    events, broken = read_events(tmp_path / "events.jsonl")
+    assert [(event.kind, event.text) for event in events] == [
+        ("unevaluated", "no display"),
+        ("unevaluated", "no licence"),
+    ]
+    assert not broken
+
+
 def test_samples_that_are_lost_are_said_at_most_once_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -225,6 +225,14 @@ def test_one_line_of_the_summary_says_why_the_last_model_has_no_evaluation() -> 
         assert "no evaluation" not in lines[0]
 
 
+def test_a_stop_leaves_what_is_known_of_evaluations_that_failed() -> None:
+    """The last model of a run that is stopped is not evaluated, and that is no reason."""
+    why = "manager a cannot evaluate: no display"
+    ended = stop_conditions.ended_status(replace(STATUS, unevaluated=why), "interrupted", "")
+    assert ended.unevaluated == why
+    assert stop_conditions.ended_status(ended, "max_opts", "another").unevaluated == "another"
+
+
 def test_a_run_without_an_optimization_step_has_nothing_to_report() -> None:
     stopped = Status(run_id="a", opt_steps=0, exit_reason="interrupted", phase="done")
     assert status_text.summary_lines(stopped, "runs/x")[-1] == "  run      runs/x"

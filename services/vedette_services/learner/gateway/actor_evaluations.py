@@ -85,6 +85,7 @@ class _Member:
         confirms: it can play the same model again, on fresh episodes.
         episodes: the episodes that each actor had ended.
         asked_at, rests_until: the times at which it was asked, and may be asked again.
+        failed: why its last evaluation came to nothing; "" if it did not.
     """
 
     incarnation: int
@@ -94,6 +95,7 @@ class _Member:
     episodes: dict[int, int] = field(default_factory=dict)
     asked_at: float = -math.inf
     rests_until: float = -math.inf
+    failed: str = ""
 
 
 @dataclass(slots=True)
@@ -160,6 +162,9 @@ class ActorEvaluations:
         self.refused = 0
         """Reports of evaluations that were not as they were asked for."""
         self._members: dict[str, _Member] = {}
+        self.missing = ""
+        """Why the model whose evaluation is due has none; "" if nothing is wrong. It stays after
+        `stop`."""
         self._evaluator_at = now  # a trusted manager that plays evaluations was last here
         self._asked: _Asked | None = None
         self._held: list[PublishedModel] = []  # the newest last
@@ -251,10 +256,44 @@ class ActorEvaluations:
             self._watch(self._asked, now)
         if self._asked is None and self._confirmation is not None:
             self._end_confirmation(*self._confirmation)  # nobody else has the model
-        if self._asked is not None or self._finished is not None or not self._held:
+        if self._asked is None and self._finished is None and self._held:
+            self._ask_manager(now)
+            self._note_missing(now)
+            return self._asked.manager if self._asked is not None else ""
+        return ""
+
+    def _note_missing(self, now: float) -> None:
+        """Note why a model that is due has no evaluation; log once that nobody plays any."""
+        nobody = self._describe_nobody(now)
+        why = nobody.partition(" (")[0]  # the number of managers changes
+        if nobody and why not in self._logged:
+            self._logged.add(why)
+            self._log("warning", nobody)
+        self.missing = nobody or self._describe_failures()
+
+    def _describe_nobody(self, now: float) -> str:
+        """Return why no manager whose result counts plays a model that is due; "" if one does."""
+        is_due = self._held[-1].version >= (self._due or 0)
+        is_late = now - self._evaluator_at > NO_EVALUATOR_S
+        is_replaced = RETURNS_OF_ACTORS in self._logged and not self._is_ending
+        if not is_due or not is_late or is_replaced or self._playing(trusted=True):
             return ""
-        self._ask_manager(now)
-        return self._asked.manager if self._asked is not None else ""
+        if self._playing():
+            return "evaluation.trusted names the key of no manager that plays evaluations"
+        if here := len(self._members):
+            reasons = "--no-evaluate, an own loop without evaluates=True, or an earlier version"
+            return f"no manager plays evaluations ({here} here: {reasons})"
+        return "no manager is here that plays evaluations" if self._is_ending else ""
+
+    def _describe_failures(self) -> str:
+        """Return the last failure, where the last evaluation of each manager whose result counts
+        came to nothing; where no such manager plays, of each that plays."""
+        playing = self._playing(trusted=True) or self._playing()
+        failed = [(member.asked_at, member.failed) for _, member in playing if member.failed]
+        if not failed or len(failed) < len(playing):
+            return ""
+        others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        return f"{max(failed)[1]}{others}"
 
     def _watch(self, asked: _Asked, now: float) -> None:
         """Give up on the manager that was asked, where it is gone, stands still, or a trusted one
@@ -346,8 +385,13 @@ class ActorEvaluations:
         member = self._members.get(self._asked.manager)
         if member is not None and member.incarnation == self._asked.incarnation:
             member.rests_until = now + EVALUATION_FAILED_REST_S
-        self._log("warning", f"{why}: its evaluation is given to another manager")
+            member.failed = "" if self._asked.fresh else why  # of a model that was evaluated
         self._asked = None
+        self.missing = self._describe_failures()
+        follows = "its evaluation is given to another manager"
+        if self.missing:
+            follows = f"no other one plays it: it is asked again in {EVALUATION_FAILED_REST_S:g} s"
+        self._log("warning", f"{why}: {follows}")
 
     # Reports
 
@@ -378,6 +422,7 @@ class ActorEvaluations:
         asked.played = report.episodes
         if report.return_mean is not None:
             check_results(report, self._episodes)
+            member.failed = self.missing = ""
             self._asked = None
             self._failures = 0
             if self._confirmation is not None:

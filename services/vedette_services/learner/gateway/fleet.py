@@ -211,9 +211,3 @@ def _actor(report: ActorReport, *, alive: bool) -> ActorStatus:
         length_mean=report.length_mean,
         error=report.error,
     )
-
-
-# Who is refused
-
-
-# Policy lag

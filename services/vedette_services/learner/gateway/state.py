@@ -667,4 +667,5 @@ class GatewayState:
             unusable=self.unusable,
             evaluating=self.evaluations.state,
             confirms=self.evaluations.confirms,
+            unevaluated=self.evaluations.missing,
         )

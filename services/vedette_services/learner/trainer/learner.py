@@ -84,7 +84,12 @@ from vedette_services.run.limiter_record import remaining_draws
 from vedette_services.run.replay_layout import first_columns
 from vedette_services.run.resume import load_checkpoint
 from vedette_services.run.sources import with_shares
-from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
+from vedette_services.status.records import (
+    EndedEvaluations,
+    GatewayStatus,
+    TrainerStatus,
+    TrainingTime,
+)
 from vedette_services.status.status import Eval, ReplayStatus, Samples, SourceStatus
 from vedette_services.status.stop_conditions import find_exit_reason, is_evaluated
 
@@ -176,8 +181,7 @@ class Learner:
         lasting: the replay outlives this start; otherwise the next start has an empty one.
         sources: the named ones that it draws from.
         origin: where the limiter's balance begins, as the limiter of `train` has it.
-        seconds: of training, by trainers of this start before this one.
-        earlier_s: seconds of training of earlier starts.
+        trained: until now: by trainers of this start before this one, and in earlier starts.
         clock: seconds, monotonic, for `stop.max_seconds` and all rates.
     """
 
@@ -193,8 +197,7 @@ class Learner:
         lasting: bool,
         sources: tuple[SourceStatus, ...] = (),
         origin: LimiterOrigin | None = None,
-        seconds: float = 0.0,
-        earlier_s: float = 0.0,
+        trained: TrainingTime = TrainingTime(),  # noqa: B008 - it is not changed
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
@@ -204,8 +207,7 @@ class Learner:
         self._lasting = lasting
         self._origin = origin
         self._clock = clock
-        self._began = clock() - seconds
-        self._earlier_s = earlier_s
+        self._began = clock() - trained.start_s
         self._device = device = resolve_device(config.learner.device)
         self.agent = build_learning_agent(config, spaces, epoch, device)
         self.replay = open_replay()
@@ -239,8 +241,7 @@ class Learner:
             sampled=sampled,
             sources=sources,
             limiter_origin=None if origin is None else origin.counts,
-            seconds=seconds,
-            earlier_s=earlier_s,
+            trained=trained,
         )
         self.status = self._with_place(self.status)
         copy = config.learner.copy_replay
@@ -605,7 +606,7 @@ class Learner:
             stop,
             status.opt_steps,
             gateway.env_steps,
-            status.seconds,
+            status.trained.start_s,
             evaluator.reached_return_mean,
         )
 
@@ -627,8 +628,7 @@ class Learner:
         return replace(
             self._with_place(learning),
             sources=with_shares(learning.sources, self.replay),
-            seconds=self._clock() - self._began,
-            earlier_s=self._earlier_s,
+            trained=replace(self.status.trained, start_s=self._clock() - self._began),
             sampled=sampled,
             checkpoint=self._checkpoint_writer.status(),
             disk=self._room.measure(self._clock()),

@@ -108,8 +108,7 @@ class Trainer:
             lasting=True,
             sources=describe_sources(spec.config, run.root),
             origin=self._origin,
-            seconds=before.seconds,
-            earlier_s=before.earlier_s,
+            trained=before.trained,
         )
         if self._learner.has_saved_priorities:  # those of an earlier release are no longer read
             for place in _ring_directories(spec):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
@@ -263,6 +264,104 @@ def test_a_manager_that_cannot_play_says_why_and_is_asked_again_later(bench: Ben
     assert bench.asked()[0] == "a"
 
 
+def test_evaluations_that_fail_on_all_managers_are_said_with_the_last_reason(bench: Bench) -> None:
+    for manager in ("a", "b"):
+        bench.report(manager)
+    bench.publish(100)
+    for told, missing in (
+        ({"failed": "RuntimeError: no display"}, ""),  # the other one may play it
+        (
+            {"failed": "OSError: no licence"},
+            "manager b cannot evaluate: OSError: no licence (and 1 more)",
+        ),
+    ):
+        bench.tick()
+        bench.answer(**told)
+        assert bench.state.missing == missing
+    assert bench.lines == [
+        "manager a cannot evaluate: RuntimeError: no display: its evaluation is given to another "
+        "manager",
+        "manager b cannot evaluate: OSError: no licence: no other one plays it: it is asked again "
+        "in 30 s",
+    ]
+    bench.tick(EVALUATION_FAILED_REST_S)
+    assert bench.asked()[0] == "a"
+    assert bench.state.missing, "until one ends well"
+    bench.answer(**RESULT)
+    assert bench.state.missing == ""
+    bench.state.pop_finished()
+    bench.publish(200)
+    bench.tick()
+    bench.answer(failed="OSError: no licence")
+    assert bench.state.missing == "", "a has played the last one"
+
+
+def test_an_evaluation_that_stands_still_on_the_one_manager_is_said(bench: Bench) -> None:
+    bench.report("a")
+    bench.publish(100)
+    bench.tick()
+    for _ in range(6):
+        bench.tick(TIMEOUT_S / 4)
+        bench.report("a")
+    assert bench.state.missing == "manager a: no episode has ended for 50 s"
+    bench.state.stop()
+    bench.present.clear()
+    bench.tick()
+    assert bench.state.missing, "the end of the run says it"
+
+
+def test_a_fresh_evaluation_that_fails_leaves_no_model_without_one() -> None:
+    bench = confirming_bench()
+    bench.answer(features=CONFIRMS["features"], **HIT)
+    bench.answer(100, features=CONFIRMS["features"], failed="RuntimeError: no display")
+    bench.tick()
+    assert bench.state.pop_finished() is not None
+    assert bench.state.missing == ""
+
+
+@pytest.mark.parametrize(
+    ("manager", "features", "why"),
+    [
+        ("a", (), r"no manager plays evaluations \(1 here: --no-evaluate, an own loop without"),
+        (
+            "stranger",
+            (EVALUATE,),
+            "evaluation.trusted names the key of no manager that plays evaluations",
+        ),
+    ],
+)
+def test_a_model_that_no_manager_ever_plays_is_said(
+    bench: Bench, manager: str, features: tuple[str, ...], why: str
+) -> None:
+    for _ in range(3):
+        bench.report(manager, features=features)
+        bench.tick(NO_EVALUATOR_S)
+    assert bench.state.missing == "", "nothing was learned"
+    for version in (100, 200):
+        bench.publish(version)
+        bench.tick()
+        assert re.match(why, bench.state.missing)
+        if features:
+            bench.answer(**RESULT)
+            bench.state.pop_finished()
+            bench.tick()
+        assert re.match(why, bench.state.missing)
+    assert bench.lines.count(bench.state.missing) == 1, "it is logged once"
+    bench.report("a")
+    bench.tick()
+    assert bench.state.missing == ""
+
+
+def test_that_no_manager_is_here_is_said_at_the_end_alone(bench: Bench) -> None:
+    """Before it, what the learner waits for says so."""
+    bench.publish(100)
+    bench.tick(3 * NO_EVALUATOR_S)
+    assert bench.state.missing == ""
+    bench.state.finish_with(100)
+    bench.tick()
+    assert bench.state.missing == "no manager is here that plays evaluations"
+
+
 def test_managers_take_turns(bench: Bench) -> None:
     bench.report("a")
     bench.report("b")
@@ -402,11 +501,20 @@ def test_without_evaluators_the_returns_of_trusted_managers_actors_count(bench: 
     assert finished is not None
     assert (finished.evaluation.return_mean, finished.evaluation.episodes) == (40.0, EPISODES)
     assert (finished.evaluation.played_by, finished.counts) == (RETURNS_OF_ACTORS, True)
-    assert "the returns of the actors" in bench.lines[0]
+    assert bench.state.missing == "", "these take the place of an evaluation"
+    assert "the returns of the actors" in bench.lines[-1]
     assert bench.state.is_hopeless(bench.now)
     play(20)
     bench.tick()
     assert bench.state.pop_finished() is None  # the next one is not due yet
+    bench.publish(150)
+    bench.tick()
+    assert bench.state.missing == ""
+    for _ in range(2):  # the returns so far suffice for one
+        bench.state.finish_with(150)
+        bench.tick()
+        bench.state.pop_finished()
+    assert bench.state.missing.startswith("no manager plays evaluations (2 here"), "at the end"
 
 
 def test_returns_of_actors_do_not_count_while_an_evaluator_was_here_a_moment_ago(

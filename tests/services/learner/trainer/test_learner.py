@@ -41,7 +41,12 @@ from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.replay_layout import make_run_limiter, ring_dtype
 from vedette_services.run.resume import load_checkpoint
-from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
+from vedette_services.status.records import (
+    EndedEvaluations,
+    GatewayStatus,
+    TrainerStatus,
+    TrainingTime,
+)
 from vedette_services.status.status import Eval, Samples
 
 ROWS = 600
@@ -325,15 +330,15 @@ def test_a_restarted_trainer_has_the_time_that_is_left(tmp_path: Path) -> None:
         spaces=SPACES["dqn"],
         open_replay=lambda: half.replay,
         lasting=True,
-        seconds=59.0,
-        earlier_s=500.0,  # of earlier starts: they count for the run, and not for the limit
+        # those of earlier starts count for the run, and not for the limit
+        trained=TrainingTime(start_s=59.0, earlier_s=500.0),
         clock=lambda: 0.001 * next(ticks),
     )
     last = learner.close(learner.train(NoPeers(), make_run_limiter(config)))
     assert last.exit_reason == "max_seconds"
-    assert 60.0 <= last.seconds < 62.0
+    assert 60.0 <= last.trained.start_s < 62.0
     assert next(ticks) < 3000, "one second was left"
-    assert last.earlier_s == 500.0
+    assert last.trained.earlier_s == 500.0
 
 
 def test_prioritized_replay_weighs_what_the_agent_learns_from_and_hears_its_errors(
