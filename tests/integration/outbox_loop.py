@@ -26,6 +26,7 @@ def end(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Play."""
     signal.signal(signal.SIGTERM, end)
+    print("it can be stopped", flush=True)  # `CountingRun.stop` waits for a line
     address, tally, outbox = sys.argv[1:]
     env = Count(tally=tally, sleep_s=0.001)
     actor = vedette.Actor(
