@@ -58,7 +58,13 @@ from vedette_services.status.rate_meter import OPT_STEPS_S, SAMPLES_S
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import ManagerStatus, Status
 from vedette_services.status.stop_conditions import FAILED_REASON
-from vedette_services.status.text import actor_errors, failures_text, step_rates, wait_reason
+from vedette_services.status.text import (
+    actor_errors,
+    failures_text,
+    snapshot_text,
+    step_rates,
+    wait_reason,
+)
 
 VIDEO_BYTES_MAX = 8 << 20
 BAD_EVENTS = frozenset({"died", "failed", "silent", "actor"})
@@ -291,6 +297,8 @@ def _plumbing(run: RunRecord) -> Iterator[str]:
     if status.checkpoint.opt_steps is not None:
         age = f", {format_duration(status.checkpoint.age_s)} ago" if run.running else ""
         yield f"checkpoint at optimization step {format_count(status.checkpoint.opt_steps)}{age}"
+    if status.snapshot.directory:
+        yield f"snapshot {snapshot_text(ended)}"
 
 
 def _log_tail(run: Path) -> tuple[str, list[str]]:
@@ -315,6 +323,8 @@ def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:
         yield from (("bad", error) for error in actor_errors(run.summary, left=False)[:_ERRORS_MAX])
         if failing := run.summary.checkpoint.failing:
             yield "bad", f"The checkpoint cannot be written: {failing}"
+        if failing := run.summary.snapshot.failing:
+            yield "bad", f"No snapshot can be written: {failing}"
     elif run.failure is None:  # else it is the first note
         yield from (("", error) for error in actor_errors(run.summary)[:_ERRORS_MAX])
     if failures := failures_text(run.summary):
@@ -435,7 +445,8 @@ def fleet_lanes(record: RunRecord) -> list[Lane]:
         if event.kind in FLEET_KINDS:
             name = event.who.rpartition("/")[0] if event.kind == "actor" else event.who
             of.setdefault(name, []).append(event)
-    own = [event for event in record.events if event.kind in ("epoch", "died", "failed")]
+    kinds = ("epoch", "died", "failed", "snapshot")
+    own = [event for event in record.events if event.kind in kinds]
     lanes = [Lane("learner", starts, own)]
     for name, events in of.items():
         moves = [event for event in events if event.kind != "actor"]

@@ -86,6 +86,7 @@ from vedette_services.status.records import (
     StatusRecordWriter,
     TrainerStatus,
 )
+from vedette_services.status.snapshot import snapshot_status
 from vedette_services.status.status import Checkpoint, Eval, Status
 from vedette_services.status.text import final_report_lines
 
@@ -658,7 +659,13 @@ class Supervisor:
     def _log_events(self) -> None:
         if self._spec.run.loss is not None:
             return
-        self._event_log.log_changes(self._records.learning.read(), self._records.ingest.read())
+        ingest = self._records.ingest.read()
+        self._event_log.log_changes(self._records.learning.read(), ingest)
+        if self._snapshot is not None:
+            progress = self._records.snapshot.read()
+            config = self._spec.config.learner
+            now = time.monotonic()
+            self._event_log.log_snapshot(snapshot_status(config, progress, ingest, now))
 
     def _publish_status(self) -> None:
         self._log_events()

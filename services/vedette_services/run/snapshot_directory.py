@@ -49,6 +49,7 @@ _KEPT = 2  # generations, with what they list: of one that is damaged the one be
 _NAME = re.compile(r"generation-(\d{8,})")
 _UNFINISHED = re.compile(r"\.generation-(\d{8,})\.[0-9a-f]+\.new")
 _LISTED = re.compile(r"(rows|frames|file)-([0-9a-f]{16})-[0-9a-f]{8}-\d+")
+_CHECKPOINT = re.compile(r"checkpoints/(\d+)/")
 _MAGIC = b"vdtsnap1"
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes of the JSON, bytes of the stamp
 _DIGEST_BYTES = 16
@@ -108,6 +109,12 @@ class Generation:
         """The names of the files that it needs, each with the bytes that it has at least."""
         sizes = {part.name: part.size for part in self.ring.parts}
         return sizes | {file.name: file.size for file in self.files}
+
+    @property
+    def opt_steps(self) -> int | None:
+        """The optimization steps of its checkpoint; None: it has none."""
+        found = (_CHECKPOINT.match(file.path) for file in self.files)
+        return next((int(m[1]) for m in found if m), None)
 
     def __str__(self) -> str:
         return f"generation {self.number} of {self.host}, {self.ring.inserted:,} rows"

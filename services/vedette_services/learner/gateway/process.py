@@ -56,6 +56,7 @@ from vedette_services.status.heartbeats import HeartbeatReader, Liveness, OwnPau
 from vedette_services.status.records import (
     GatewayStatus,
     IngestProgress,
+    SnapshotProgress,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -134,6 +135,7 @@ class Gateway:
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.sent_map(spec.config))
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
+        self._snapshot_progress = StatusRecordReader(spec.run.snapshot_map, SnapshotProgress)
         self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._progress = StatusRecordWriter(spec.run.progress_map, IngestProgress)
         self._pauses = OwnPauses()
@@ -381,7 +383,11 @@ class Gateway:
         over = learning.phase == "done"
         since = self._pauses.since
         liveness = Liveness.read(self._heartbeats, now, is_training_over=over, since=since)
-        return encode(assemble_status(run_id, config, learning, ingest, evaluations, liveness))
+        progress = self._snapshot_progress.read()
+        status = assemble_status(
+            run_id, config, learning, ingest, evaluations, liveness, progress
+        )
+        return encode(status)
 
     # The end
 

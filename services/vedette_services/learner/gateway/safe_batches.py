@@ -51,6 +51,17 @@ class SafeBatches:
         """Return the sequence number below which all of an incarnation is safe; None: not said."""
         if (manager, incarnation) not in self._outboxes:
             return None
+        return self._settled_below(manager, incarnation)
+
+    def unsafe_batches(self, ledger: Ledger) -> int:
+        """Return the batches of managers with an outbox that a newer ledger has, and that are not
+        safe yet: of each those below the first that is missing."""
+        return sum(
+            max(0, ledger.settled_below(*sender) - self._settled_below(*sender))
+            for sender in self._outboxes
+        )
+
+    def _settled_below(self, manager: str, incarnation: int) -> int:
         if self._ledger is None:
             self._ledger, _ = read_stamp(self._run_id, self._stamp, self._now)
         return self._ledger.settled_below(manager, incarnation)

@@ -665,6 +665,8 @@ class GatewayState:
             rejected_reason=self.rejected_reason,
             rejecting=self.rejecting,
             unusable=self.unusable,
+            rows=ring.inserted,
+            unsafe_batches=self.safe.unsafe_batches(self.ledger),
             evaluating=self.evaluations.state,
             confirms=self.evaluations.confirms,
         )

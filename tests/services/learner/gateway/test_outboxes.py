@@ -65,6 +65,20 @@ def test_safe_is_what_the_last_sync_has_and_is_told_to_outboxes_alone() -> None:
     assert (later.contiguous, later.safe) == (2, 1)
 
 
+def test_what_is_stored_and_not_safe_yet_is_counted() -> None:
+    state = gateway(admitted=())
+    state.on_samples(report_frames(**OF_OUTBOX), 1.0)
+    state.on_samples(report_frames(manager="other"), 1.0)
+    acks(state, 1.0)
+    store(state, 0, 5, 1.1)
+    state.safe.on_synced(state.stamp())
+    for seq in (1, 2, 4):
+        store(state, seq, 5, 2.1)
+    assert state.safe.unsafe_batches(state.ledger) == 2
+    state.safe.on_synced(state.stamp())
+    assert state.safe.unsafe_batches(state.ledger) == 0
+
+
 def test_a_second_process_with_an_outbox_that_is_refused_sends_its_rows_after_all() -> None:
     """It is refused for its id, and comes back with another one and its old files."""
     state = gateway(admitted=())
