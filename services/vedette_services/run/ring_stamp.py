@@ -40,6 +40,15 @@ def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, ActorNumb
     return ledger, slots
 
 
+def read_archive_end(run_id: str, stamp: bytes) -> int:
+    """Return the bytes of the replay's archive that belong to a stamp.
+
+    Raises:
+        StampError: as `read_stamp`.
+    """
+    return read_stamp(run_id, stamp, now=0.0)[0].archive_end
+
+
 def read_env_steps(run_id: str, replay: Path) -> int:
     """Return the environment steps that a replay's inserted batches carried; 0 without a replay.
 

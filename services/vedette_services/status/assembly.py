@@ -98,7 +98,12 @@ def assemble_status(
             _NO_SAMPLES if liveness.stands_still("gateway") else ingest.rates,
         ),
         time=learning.time,
-        replay=merged(ReplayStatus(capacity=capacity), learning.replay, ingest.replay),
+        replay=merged(
+            ReplayStatus(capacity=capacity),
+            learning.replay,
+            ingest.replay,
+            _waiting(learning, ingest),
+        ),
         sources=_sources(learning, ingest),
         limiter=_limiter(learning, ingest, *balanced),
         lag=merged(learning.lag, ingest.lag),
@@ -119,6 +124,14 @@ def assemble_status(
         managers_present=sum(manager.is_present for manager in ingest.managers),
         managers=ingest.managers,
     )
+
+
+def _waiting(learning: TrainerStatus, ingest: GatewayStatus) -> ReplayStatus:
+    """Count the rows of a queue that nobody has looked at. The trainer knows those up to its last
+    look, and more come until the gateway has ended."""
+    if learning.replay.waiting is None:
+        return ReplayStatus()
+    return ReplayStatus(waiting=max(learning.replay.waiting, ingest.rows - learning.taken))
 
 
 def _sources(learning: TrainerStatus, ingest: GatewayStatus) -> tuple[SourceStatus, ...]:

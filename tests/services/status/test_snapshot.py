@@ -40,7 +40,12 @@ def test_it_says_what_the_newest_generation_has_and_lacks() -> None:
 
 def test_a_start_without_a_generation_lacks_all_rows() -> None:
     found = snapshot_at(107.5, SnapshotProgress())
-    assert (found.state, found.generation, found.age_s, found.rows) == ("starting", None, None, None)
+    assert (found.state, found.generation, found.age_s, found.rows) == (
+        "starting",
+        None,
+        None,
+        None,
+    )
     assert found.rows_behind == 1000
 
 

@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vedette_rl.replay.commits import STAMP_MAX_BYTES
@@ -23,6 +24,7 @@ from vedette_services.learner.snapshot.io_share import IoShare
 from vedette_services.learner.snapshot.writer import SnapshotWriter
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.ring_stamp import read_archive_end
 from vedette_services.run.snapshot_directory import snapshot_root
 from vedette_services.status.records import (
     SnapshotProgress,
@@ -59,9 +61,9 @@ class SnapshotProcess:
             lambda seconds: wait_readable(stop.fileno(), seconds),
             hurries=lambda: self._progress.state != "written" or self._is_over,
         )
-        self._writer = SnapshotWriter(
-            self._root, replay_directory(spec.config, spec.run.root), spec.run
-        )
+        replay = replay_directory(spec.config, spec.run.root)
+        archive_end = partial(read_archive_end, spec.run_id)
+        self._writer = SnapshotWriter(self._root, replay, spec.run, archive_end)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._record = StatusRecordWriter(spec.run.snapshot_map, SnapshotProgress)
         self._safe = LatestValueWriter(spec.run.safe_map, STAMP_MAX_BYTES)
