@@ -360,6 +360,12 @@ class Ledger:
 
         It is lost once its manager is gone, or has reported what it still holds.
         """
+        for entry in self._entries.values():
+            for incarnation, account in entry.accounts.items():
+                closed = newer._kept.find(entry.id, incarnation)
+                if closed is not None:
+                    account.produced = max(account.produced, closed.accounting().produced)
+                    entry.packed = None
         for entry in newer._entries.values():
             for incarnation, later in entry.accounts.items():
                 try:
@@ -370,11 +376,6 @@ class Ledger:
                 account.gone = later.gone
                 mine.packed = None
                 self._note_living(mine)
-        for manager, later in newer._kept.items():
-            known = self._find_account(manager, later.incarnation)
-            if known is not None:
-                known.produced = max(known.produced, later.accounting().produced)
-                self._entries[manager].packed = None
 
     def mark_gone(self, manager: str) -> None:
         """Mark a manager as gone, until its next message."""

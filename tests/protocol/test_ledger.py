@@ -643,6 +643,24 @@ def test_a_ledger_sees_the_archive_as_it_was_at_its_stamp() -> None:
     assert before.settled_below("m", 30) == 0
 
 
+def test_what_a_power_failure_has_taken_of_a_session_in_the_archive_is_lost() -> None:
+    ledger = Ledger(RUN)
+    store_of_outbox(ledger, 0, 0)
+    synced = ledger.to_bytes()
+    archive = ListedArchive()
+    ledger.use_archive(archive)
+    ledger.on_report(outbox_report(0, sequenced=7), 0.0)
+    for incarnation in range(1, 20):
+        store_of_outbox(ledger, incarnation, 0)
+    newer = Ledger.from_bytes(archived(ledger, archive), 0.0)
+    newer.use_archive(archive)
+    recovered = Ledger.from_bytes(synced, 0.0)
+    recovered.count_lost(newer)
+    counts = recovered.accounting()
+    open_there = OLD_ACCOUNTS_MAX + 1
+    assert (counts.produced, counts.inserted) == (70 + 20 * open_there, 10)
+
+
 def test_an_incarnation_that_was_never_here_is_told_from_a_forgotten_one_by_its_outbox() -> None:
     """It was begun and ended offline, and comes after many others were closed."""
     ledger = Ledger(RUN)

@@ -234,7 +234,7 @@ class Supervisor:
         spec = self._spec
         run = self._spec.run
         directory = replay_directory(spec.config, run.root)
-        recovery = recover_once_released(directory, partial(count_lost, spec.run_id))
+        recovery = recover_once_released(directory, partial(count_lost, spec.run_id, directory))
         env_steps = read_env_steps(spec.run_id, directory)
         progress = StatusRecordWriter(run.progress_map, IngestProgress)
         progress.write(IngestProgress(env_steps))  # for the trainer until the gateway writes it

@@ -60,7 +60,9 @@ def test_what_nobody_has_committed_is_cut_off(path: Path) -> None:
     assert list(again.find(1)) == [b"kept"]
     assert again.append([(1, b"later")])
     again.close()
-    assert list(RecordFile(path, again.end).find(1)) == [b"later", b"kept"]
+    third = RecordFile(path, again.end)
+    assert list(third.find(1)) == [b"later", b"kept"]
+    third.close()
 
 
 def test_a_file_that_is_shorter_or_damaged_is_refused(path: Path) -> None:

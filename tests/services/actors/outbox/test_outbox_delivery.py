@@ -287,4 +287,5 @@ def test_no_row_is_stored_twice_where_outboxes_are_put_back_from_older_copies(
     rows = world.learner.rows
     assert len(set(rows)) == len(rows) > 500
     assert world.learner.state.accounting().inserted == len(rows)
+    assert world.learner.state.ledger.archive_end > 0
     world.learner.end()
