@@ -572,7 +572,7 @@ def archived(ledger: Ledger, archive: ListedArchive, *, synced: bool = True) -> 
     ledger.archive_closed()
     if synced:
         archive.synced = archive.end
-        ledger.archive_closed()
+    ledger.archive_closed()
     return ledger.to_bytes()
 
 
