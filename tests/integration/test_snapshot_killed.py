@@ -129,7 +129,8 @@ def test_files_of_a_session_of_long_ago_are_known_after_the_learners_host_is_gon
     """Its account is not in the ledger's stamp any more, but in the archive, and in the snapshot's
     copy of that."""
     run = SnapshotRun(daemons)
-    os.kill(run.learner.child("snapshot"), signal.SIGSTOP)  # so that the file has all for a while
+    run.wait_for_rows()
+    os.kill(run.learner.child("snapshot"), signal.SIGSTOP)  # nothing is safe, so files stay
     run.flows()
     run.manager.kill9()
     old = daemons.place / "old"
