@@ -144,7 +144,7 @@ class ClosedAccounts:
                 closed.end = self.archive.end
 
     def _find_archived(self, manager: str, incarnation: int) -> IncarnationAccount | None:
-        if self.archive is None:
+        if self.archive is None or not self.end:
             return None
         for record in self.archive.find(incarnation, self.end):
             owner, account = _unpacked(record)

@@ -123,6 +123,7 @@ def test_a_learner_that_was_taken_for_dead_is_refused_and_its_rows_are_sent_to_i
     run.assert_nothing_was_lost()
 
 
+@pytest.mark.timeout(600)  # it starts nine managers
 def test_files_of_a_session_of_long_ago_are_known_after_the_learners_host_is_gone(
     daemons: Daemons,
 ) -> None:
@@ -136,7 +137,7 @@ def test_files_of_a_session_of_long_ago_are_known_after_the_learners_host_is_gon
     old = daemons.place / "old"
     shutil.copytree(run.outbox, old)
     os.kill(run.learner.child("snapshot"), signal.SIGCONT)
-    kills = OLD_ACCOUNTS_MAX + 3
+    kills = OLD_ACCOUNTS_MAX + 2
     for _ in range(kills):
         run.start_robot()
         run.flows()

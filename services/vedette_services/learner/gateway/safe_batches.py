@@ -28,6 +28,7 @@ class SafeBatches:
         self._now = now
         self._stamp = b""  # of the last commit that is safe
         self._ledger: Ledger | None = None  # of that stamp; None: not read yet
+        self._settled: dict[tuple[str, int], int] = {}  # what was asked of it
         self._outboxes: set[tuple[str, int]] = set()
 
     def on_synced(self, stamp: bytes) -> None:
@@ -68,9 +69,13 @@ class SafeBatches:
         """Return the number below which all of an incarnation is safe, also of one that is gone."""
         if self._ledger is None:
             self._ledger, _ = read_stamp(self._run_id, self._stamp, self._now)
+            self._settled = {}
             if self._archive is not None:
                 self._ledger.use_archive(self._archive)
-        return self._ledger.settled_below(manager, incarnation)
+        sender = manager, incarnation
+        if sender not in self._settled:  # a session that began since is looked for in the archive
+            self._settled[sender] = self._ledger.settled_below(*sender)
+        return self._settled[sender]
 
 
 class SnapshotStamp:
