@@ -323,10 +323,10 @@ def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:
         yield from (("bad", error) for error in actor_errors(run.summary, left=False)[:_ERRORS_MAX])
         if failing := run.summary.checkpoint.failing:
             yield "bad", f"The checkpoint cannot be written: {failing}"
-        if failing := run.summary.snapshot.failing:
-            yield "bad", f"No snapshot can be written: {failing}"
     elif run.failure is None:  # else it is the first note
         yield from (("", error) for error in actor_errors(run.summary)[:_ERRORS_MAX])
+    if failing := run.summary.snapshot.failing:
+        yield "bad", f"The snapshot is not written: {failing}"
     if failures := failures_text(run.summary):
         yield "", f"Failures: {failures}."
 
