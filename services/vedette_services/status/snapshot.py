@@ -37,17 +37,19 @@ def snapshot_status(
         opt_steps=progress.opt_steps,
         unsafe_batches=ingest.unsafe_batches,
         failures=progress.failures,
-        failing=progress.why or _describe_age(config, progress, age_s, now),
+        failing=progress.why or _describe_delay(config, progress, now),
     )
 
 
-def _describe_age(
-    config: LearnerConfig, progress: SnapshotProgress, age_s: float | None, now: float
-) -> str:
-    """Say that the newest generation is too old; "" while it is not."""
-    if age_s is None or age_s < max(_LATE_S, _LATE_INTERVALS * config.snapshot_interval_s):
+def _describe_delay(config: LearnerConfig, progress: SnapshotProgress, now: float) -> str:
+    """Say that no generation was completed for too long; "" where one was, or none was begun."""
+    since = progress.completed_s or progress.began_s
+    if not since or now - since < max(_LATE_S, _LATE_INTERVALS * config.snapshot_interval_s):
         return ""
     writing = "none is being written"
     if progress.began_s:
-        writing = f"the next one has been written for {now - progress.began_s:,.0f} s"
-    return f"the newest generation is {age_s:,.0f} s old, and {writing}"
+        writing = f"one has been written for {now - progress.began_s:,.0f} s"
+    newest = "no generation of this start is complete"
+    if progress.number:
+        newest = f"the newest generation is {now - since:,.0f} s old"
+    return f"{newest}, and {writing}"

@@ -54,7 +54,12 @@ def test_a_disk_that_does_not_answer_shows_by_the_age() -> None:
     interval_s = CONFIG.learner.snapshot_interval_s
     assert snapshot_at(100.0 + 3.9 * interval_s, began).failing == ""
     assert snapshot_at(330.0, began).failing == (
-        "the newest generation is 230 s old, and the next one has been written for 200 s"
+        "the newest generation is 230 s old, and one has been written for 200 s"
+    )
+    first = SnapshotProgress(began_s=130.0)
+    assert snapshot_at(130.0 + 3.9 * interval_s, first).failing == ""
+    assert snapshot_at(330.0, first).failing == (
+        "no generation of this start is complete, and one has been written for 200 s"
     )
 
 
