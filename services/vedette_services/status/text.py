@@ -143,10 +143,8 @@ def snapshot_text(status: Status, number: Callable[[float], str] = format_number
         ago = "" if age_s is None else f" {format_clock(age_s)} ago"
         steps = snapshot.opt_steps
         saved = "" if steps is None else f" and optimization step {number(steps)}"
-        texts.append(
-            f"generation {snapshot.generation}{ago} with {number(snapshot.rows or 0)} "
-            f"samples{saved}"
-        )
+        texts.append(f"generation {snapshot.generation}{ago}")
+        texts.append(f"up to sample {number(snapshot.rows or 0)}{saved}")
     if snapshot.rows_behind:
         texts.append(f"{number(snapshot.rows_behind)} samples not in it")
     if snapshot.unsafe_batches:

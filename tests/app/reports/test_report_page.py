@@ -131,7 +131,7 @@ def test_the_snapshot_of_a_run_is_shown_and_that_it_is_not_written(run: Path) ->
     snapshot = {"directory": "/mnt/nas", "state": "written", "generation": 12, "rows": 480}
     write_summary(run, best=1.0, snapshot={**snapshot, "rows_behind": 20})
     words = read(write_report([run])).words
-    said = "snapshot in /mnt/nas, generation 12 with 480 samples, 20 samples not in it"
+    said = "snapshot in /mnt/nas, generation 12, up to sample 480, 20 samples not in it"
     assert any(said in text for text in words)
     assert not any("is not written" in text for text in words)
     write_summary(run, best=1.0, snapshot={**snapshot, "failing": "Stale file handle"})

@@ -69,7 +69,7 @@ def test_text_line_json_and_metrics_have_the_snapshot() -> None:
     row = dict(status_rows(status))["snapshot"]
     assert row.startswith("in /mnt/nas/cart, generation 12 ")
     assert row.endswith(
-        "with 900 samples, 100 samples not in it, 3 batches of outboxes wait for it, "
+        "up to sample 900, 100 samples not in it, 3 batches of outboxes wait for it, "
         "not written: No space left on device (/mnt)"
     )
     assert (
