@@ -53,6 +53,11 @@ class SampleAccounting:
         """Add up this and the counts of others, of thousands of managers at every status."""
         return SampleAccounting(*map(sum, zip(self.counts(), *others, strict=True)))
 
+    def without(self, others: tuple[int, ...]) -> SampleAccounting:
+        """Subtract counts that were added before; sums were limited, so none falls below 0."""
+        pairs = zip(self.counts(), others, strict=True)
+        return SampleAccounting(*(max(0, mine - other) for mine, other in pairs))
+
     def counts(self) -> tuple[int, ...]:
         """Return the counts in the order of the fields."""
         return (

@@ -91,6 +91,21 @@ class LedgerFullError(ProtocolError):
         self.limit = limit
 
 
+class ArchiveFullError(LedgerFullError):
+    """No account can be closed, so none can be opened: closed ones are not to be forgotten."""
+
+    def __init__(self, manager: str, incarnation: int, size: int) -> None:
+        ProtocolError.__init__(
+            self,
+            f"there is no place for manager {manager!r}: closed incarnations of managers with an "
+            f"outbox cannot be moved to the replay's archive, which has {size:,} bytes: check the "
+            "room of its disk; a full archive ends with the run",
+            sender=Sender(manager, incarnation, None),
+        )
+        self.manager = manager
+        self.limit = size
+
+
 class RetiredError(ProtocolError):
     """A message of an incarnation that the ledger has closed: its exact set is not kept.
 

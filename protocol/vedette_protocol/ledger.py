@@ -26,7 +26,9 @@ from vedette_protocol.account import (
     SampleAccounting,
     check_count,
 )
+from vedette_protocol.closed_accounts import Archive, ClosedAccounts
 from vedette_protocol.errors import (
+    ArchiveFullError,
     LedgerFormatError,
     LedgerFullError,
     MalformedError,
@@ -35,7 +37,6 @@ from vedette_protocol.errors import (
 )
 from vedette_protocol.ledger_places import LedgerPlaces
 from vedette_protocol.limits import (
-    ARCHIVED_MAX,
     EXTRAS_MAX,
     OLD_ACCOUNTS_MAX,
     RETIRED_MAX,
@@ -81,10 +82,9 @@ class Ledger:
         self._closed = closed or SampleAccounting()
         self.env_steps = self._closed.env_steps
         self._retired: dict[int, None] = {}  # closed incarnations, oldest first
-        # Closed incarnations of managers with an outbox, oldest first: what is in their files may
-        # come at any time. And their records as bytes, which are written with each commit.
-        self._archived: dict[tuple[str, int], IncarnationAccount] = {}
-        self._archived_bytes: dict[tuple[str, int], bytes] = {}
+        self._kept = ClosedAccounts()  # of managers with an outbox
+        # False: an older release has closed accounts here, perhaps of managers with an outbox.
+        self._keeps_outboxes = True
         self._outboxes: dict[int, None] = {}  # accounts whose managers have an outbox
 
     @classmethod
@@ -99,9 +99,12 @@ class Ledger:
             if type(value) is not list or not value:
                 raise StampError(f"expected a list of format {_FORMAT}")
             outboxes: list[int] = []
-            archived: list[bytes] = []
+            kept: list[bytes] = []
+            sums: list[int] = SampleAccounting().to_wire()
+            archive_end = 0
+            keeps: bool | None = None
             if value[0] == _OUTBOX_FORMAT:
-                *value, outboxes, archived = value
+                *value, outboxes, kept, sums, archive_end, keeps = value
             elif value[0] != _FORMAT:
                 raise LedgerFormatError(value[0], _FORMAT)
             _, run_id, next_number, closed, retired, packed = value
@@ -110,9 +113,11 @@ class Ledger:
             ledger._next_number = check_count(next_number)
             ledger._retired = dict.fromkeys(map(check_count, retired))
             ledger._outboxes = dict.fromkeys(map(check_count, outboxes))
-            for record in archived:
-                manager, account = unpack(record, STAMP_MAX_BYTES)
-                ledger._archive(str(manager), IncarnationAccount.from_wire(account))
+            ledger._keeps_outboxes = not retired if keeps is None else bool(keeps)
+            ledger._kept = ClosedAccounts(check_count(archive_end))
+            ledger._kept.sums = SampleAccounting.from_wire(sums)
+            for record in kept:
+                ledger._kept.add_record(record)
         except (MalformedError, ValueError, TypeError) as error:
             raise StampError(str(error)) from error
         ledger._entries = {entry.id: entry for entry in entries}
@@ -129,10 +134,27 @@ class Ledger:
         """Pack the ledger for the replay's commit record, in at most `STAMP_MAX_BYTES`."""
         packed = [entry.packed or entry.to_bytes() for entry in self._entries.values()]
         state = [self.run_id, self._next_number, self._closed.to_wire(), list(self._retired)]
-        if not self._outboxes and not self._archived:
+        kept = self._kept
+        if not self._outboxes and not kept and not kept.end:
             return pack([_FORMAT, *state, packed])
-        kept = [list(self._outboxes), list(self._archived_bytes.values())]
-        return pack([_OUTBOX_FORMAT, *state, packed, *kept])
+        closed = [kept.records, kept.sums.to_wire(), kept.end, self._keeps_outboxes]
+        return pack([_OUTBOX_FORMAT, *state, packed, list(self._outboxes), *closed])
+
+    @property
+    def archive_end(self) -> int:
+        """Bytes of the archive that belong to this ledger."""
+        return self._kept.end
+
+    def use_archive(self, archive: Archive) -> None:
+        """Find closed accounts there, and move there what closes."""
+        self._kept.archive = archive
+
+    def archive_closed(self) -> None:
+        """Move closed accounts of managers with an outbox to the archive; call before `to_bytes`.
+
+        Those that the disk does not have there yet stay here. Nobody waits for the disk.
+        """
+        self._kept.to_archive()
 
     def mark_alive(
         self,
@@ -143,6 +165,7 @@ class Ledger:
         *,
         has_sent: bool = False,
         ended: bool = False,
+        has_outbox: bool = False,
     ) -> None:
         """Mark an incarnation as alive, and open its account if it has none.
 
@@ -151,6 +174,7 @@ class Ledger:
                 then.
             has_sent: it has sent batches before, so that it may have had an account.
             ended: it is sent from an outbox beside the incarnation that lives.
+            has_outbox: its account would be known if it had one.
 
         Raises:
             RetiredError: its account was closed, or may have been; its manager must start again.
@@ -159,7 +183,15 @@ class Ledger:
         entry = self._entries.get(manager)
         if key and entry is not None and entry.key != key:
             self._hand_over(entry, key)
-        self._mark_alive(manager, incarnation, now, key, has_sent=has_sent, ended=ended)
+        self._mark_alive(
+            manager,
+            incarnation,
+            now,
+            key,
+            has_sent=has_sent,
+            ended=ended,
+            has_outbox=has_outbox,
+        )
 
     def may_use(self, manager: str, key: str) -> bool:
         """Return True if a connection with this key may speak for a manager.
@@ -241,8 +273,16 @@ class Ledger:
     def settled_below(self, manager: str, incarnation: int) -> int:
         """Return the number below which all of an incarnation is settled, also of a closed one."""
         account = self._find_account(manager, incarnation)
-        account = account or self._archived.get((manager, incarnation))
+        account = account or self._kept.find(manager, incarnation)
         return 0 if account is None else account.contiguous
+
+    def is_closed_with_all(self, report: Report) -> bool:
+        """Return True if a report needs no account: the incarnation has ended, its account is
+        closed, and all that it has is settled. `make_ack` answers it."""
+        if not report.ended or self.has_account(report.manager, report.incarnation):
+            return False
+        closed = self._kept.find(report.manager, report.incarnation)
+        return closed is not None and report.sequenced <= closed.contiguous
 
     def account(self, manager: str, incarnation: int) -> IncarnationAccount:
         """Return the account of an incarnation.
@@ -296,6 +336,7 @@ class Ledger:
             now,
             has_sent=self.has_sent(report),
             ended=report.ended,
+            has_outbox=OUTBOX in report.features,
         )
         accepted = 0
         if report.run_id == self.run_id:
@@ -319,6 +360,12 @@ class Ledger:
 
         It is lost once its manager is gone, or has reported what it still holds.
         """
+        for entry in self._entries.values():
+            for incarnation, account in entry.accounts.items():
+                closed = newer._kept.find(entry.id, incarnation)
+                if closed is not None:
+                    account.produced = max(account.produced, closed.accounting().produced)
+                    entry.packed = None
         for entry in newer._entries.values():
             for incarnation, later in entry.accounts.items():
                 try:
@@ -329,11 +376,6 @@ class Ledger:
                 account.gone = later.gone
                 mine.packed = None
                 self._note_living(mine)
-        for (manager, incarnation), later in newer._archived.items():
-            known = self._find_account(manager, incarnation)
-            if known is not None:
-                known.produced = max(known.produced, later.accounting().produced)
-                self._entries[manager].packed = None
 
     def mark_gone(self, manager: str) -> None:
         """Mark a manager as gone, until its next message."""
@@ -379,7 +421,9 @@ class Ledger:
         safe: int | None = None,
     ) -> Ack:
         """Make the ack for an incarnation. Call it after the commit of what the ack says."""
-        account = self._find_account(manager, incarnation) or IncarnationAccount(incarnation)
+        account = self._find_account(manager, incarnation)
+        account = account or self._kept.find(manager, incarnation)
+        account = account or IncarnationAccount(incarnation)
         return Ack(
             run_id=self.run_id,
             epoch=epoch,
@@ -426,8 +470,9 @@ class Ledger:
         """
         if manager is not None:
             return self._entries[manager].accounting()
-        archived = [account.counts() for account in self._archived.values()]
-        return self._closed.plus(archived).plus(
+        kept = self._kept
+        closed = [kept.sums.counts(), *(account.counts() for _, account in kept.items())]
+        return self._closed.plus(closed).plus(
             part for entry in self._entries.values() for part in entry.parts()
         )
 
@@ -444,6 +489,7 @@ class Ledger:
         *,
         has_sent: bool = False,
         ended: bool = False,
+        has_outbox: bool = False,
     ) -> tuple[ManagerEntry, IncarnationAccount]:
         entry = self._entries.get(manager)
         account = None if entry is None else entry.accounts.get(incarnation)
@@ -451,8 +497,10 @@ class Ledger:
             # One that has sent batches had an account. Once closed ones are forgotten, it cannot be
             # told from one of them, whose batches would be inserted twice.
             forgets = len(self._retired) >= RETIRED_MAX
-            known = (manager, incarnation) in self._archived
-            if incarnation in self._retired or (has_sent and forgets and not known):
+            if has_outbox and self._keeps_outboxes:
+                forgets = False
+            is_doubtful = has_sent and forgets and self._kept.find(manager, incarnation) is None
+            if incarnation in self._retired or is_doubtful:
                 raise RetiredError(manager, incarnation, replaced=entry is not None)
             entry, account = self._open_account(manager, incarnation, key, now, ended=ended)
         account.last_seen = now
@@ -483,6 +531,8 @@ class Ledger:
     def _open_account(
         self, manager: str, incarnation: int, key: str, now: float, *, ended: bool
     ) -> tuple[ManagerEntry, IncarnationAccount]:
+        if self._kept.is_full:  # another account may have to be closed for it
+            raise ArchiveFullError(manager, incarnation, self._kept.end)
         while not self.places.has_room(key):
             if self._evict_account(key, now):
                 continue
@@ -503,7 +553,9 @@ class Ledger:
             older.gone = True
         if len(entry.accounts) > OLD_ACCOUNTS_MAX:
             self._close_account(entry, min(entry.accounts.values(), key=_worth))
-        account = self._take_archived(manager, incarnation) or IncarnationAccount(incarnation)
+        account = self._kept.take(manager, incarnation) or IncarnationAccount(incarnation)
+        if account.has_outbox:
+            self._outboxes[incarnation] = None
         entry.accounts[incarnation] = account
         self.places.add(entry.key, 1)
         self._full.clear()
@@ -548,7 +600,7 @@ class Ledger:
         account.gone = True
         self._outboxes.pop(account.incarnation, None)
         if account.has_outbox and not account.is_blank:
-            self._archive(entry.id, account)
+            self._kept.add(entry.id, account)
         else:
             entry.closed += account.accounting()
         del entry.accounts[account.incarnation]
@@ -563,27 +615,6 @@ class Ledger:
         self._retired[incarnation] = None
         if len(self._retired) > RETIRED_MAX:
             del self._retired[next(iter(self._retired))]
-
-    def _archive(self, manager: str, account: IncarnationAccount) -> None:
-        """Keep a closed account as it is. The oldest one is then closed for good."""
-        account.gone = True
-        account.has_outbox = True
-        key = manager, account.incarnation
-        self._archived[key] = account
-        self._archived_bytes[key] = pack([manager, account.to_wire()])
-        if len(self._archived) > ARCHIVED_MAX:
-            oldest = next(iter(self._archived))
-            self._closed += self._archived.pop(oldest).accounting()
-            del self._archived_bytes[oldest]
-            self._retire(oldest[1])
-
-    def _take_archived(self, manager: str, incarnation: int) -> IncarnationAccount | None:
-        """Open a closed account again, as it was."""
-        account = self._archived.pop((manager, incarnation), None)
-        if account is not None:
-            del self._archived_bytes[manager, incarnation]
-            self._outboxes[incarnation] = None
-        return account
 
 
 def _worth(account: IncarnationAccount) -> tuple[bool, float]:

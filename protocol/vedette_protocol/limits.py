@@ -51,8 +51,10 @@ OLD_ACCOUNTS_MAX: Final = 4
 """Replaced incarnations of one manager of which the ledger keeps the exact set."""
 RETIRED_MAX: Final = 1024
 """Closed incarnations that the ledger remembers."""
-ARCHIVED_MAX: Final = 1024
-"""Closed incarnations of managers with an outbox of which the ledger keeps the exact set."""
+CLOSING_MAX: Final = 1024
+"""Closed incarnations of managers with an outbox that wait for the disk with the archive."""
+ARCHIVE_MAX_BYTES: Final = 1 << 30
+"""Size of the archive: ten million incarnations and more."""
 OUTBOX_BATCHES_MAX: Final = 1 << 32
 """Batches that an outbox is believed to hold."""
 STAMP_MAX_BYTES: Final = 2 << 20

@@ -35,6 +35,7 @@ from bench.lines import (
     replay_peer_lines,
     sac_lines,
     sb3_lines,
+    session_lines,
     shapes_lines,
     wire_cost_lines,
     wire_lines,
@@ -230,6 +231,20 @@ def outbox(
         rounds=rounds,
     )
     show_figures(bench.run(), as_json=as_json, lines=outbox_lines)
+
+
+@app.command()
+def sessions(
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Sessions.")] = 1_800_000,
+    rounds: Rounds = 3,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """The archive of closed sessions of managers with an outbox: size, opening, looking up."""
+    from bench.sessions import SessionsBench
+
+    figures = SessionsBench(count, directory=directory, rounds=rounds).run()
+    show_figures(figures, as_json=as_json, lines=session_lines)
 
 
 @app.command()

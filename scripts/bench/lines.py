@@ -170,6 +170,19 @@ def outbox_lines(figures: dict[str, Any]) -> list[str]:
     return lines
 
 
+def session_lines(figures: dict[str, Any]) -> list[str]:
+    """Format the figures of `sessions` for people."""
+    size, count = figures["archive_bytes"], figures["sessions"]
+    return [
+        f"{count:,} sessions: {size:,} bytes, {size / count:.0f} each; appended in "
+        f"{figures['append_us']:.1f} µs each",
+        f"opened in s          {format_spread(figures['open_s'], '{:>8.2f}')}",
+        f"processor time       {format_spread(figures['open_processor_s'], '{:>8.2f}')}",
+        f"memory of the index  {figures['index_bytes']:,} bytes",
+        f"a look-up in µs      {format_spread(figures['look_up_us'], '{:>8.1f}')}",
+    ]
+
+
 def model_lines(figures: dict[str, Any]) -> list[str]:
     """Format the figures of `models` for people."""
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from vedette_rl.settings.part import SettingsPart
 from vedette_services.actors.actor_spec import SLOTS
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.peer_settings import read_peer_settings, settings_for_peers
+from vedette_services.status.schema import encode
+from vedette_services.status.status import SnapshotStatus, Status
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -46,6 +49,22 @@ answer = [read(name, told) for name, told in given]
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack_previous(tmp_path_factory.mktemp("previous"))
+
+
+READ_STATUS = """
+from vedette_services.status.schema import decode
+from vedette_services.status.status import Status
+found = decode(Status, json.dumps(given).encode())
+answer = [found.run_id, found.opt_steps, found.waits]
+"""
+
+
+def test_the_previous_release_reads_a_status_with_parts_that_it_does_not_know(
+    previous: Path,
+) -> None:
+    status = Status(run_id="r", opt_steps=5, waits="no snapshot", snapshot=SnapshotStatus("/mnt"))
+    said = json.loads(encode(status))
+    assert run_in_previous(previous, READ_STATUS, said) == ["r", 5, "no snapshot"]
 
 
 def steps_of(run: CountingRun, manager: str) -> int:

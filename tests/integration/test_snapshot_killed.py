@@ -14,6 +14,7 @@ from counting_run import N_BUFFER
 from daemons import Daemon, Daemons, wait_for
 from test_outbox_killed import OutboxRun
 
+from vedette_protocol.limits import OLD_ACCOUNTS_MAX
 from vedette_services.net.keys import make_keys
 from vedette_services.run.snapshot_directory import Generation, SnapshotDirectory
 
@@ -122,6 +123,37 @@ def test_a_learner_that_was_taken_for_dead_is_refused_and_its_rows_are_sent_to_i
     run.start_learner()
     run.flows()
     run.assert_nothing_was_lost()
+
+
+@pytest.mark.timeout(600)  # it starts nine managers
+def test_files_of_a_session_of_long_ago_are_known_after_the_learners_host_is_gone(
+    daemons: Daemons,
+) -> None:
+    """Its account is not in the ledger's stamp any more, but in the archive, and in the snapshot's
+    copy of that."""
+    run = SnapshotRun(daemons)
+    run.wait_for_rows()
+    os.kill(run.learner.child("snapshot"), signal.SIGSTOP)  # nothing is safe, so files stay
+    run.flows()
+    run.manager.kill9()
+    old = daemons.place / "old"
+    shutil.copytree(run.outbox, old)
+    os.kill(run.learner.child("snapshot"), signal.SIGCONT)
+    kills = OLD_ACCOUNTS_MAX + 2
+    for _ in range(kills):
+        run.start_robot()
+        run.flows()
+        run.manager.kill9()
+    wait_for(lambda: len(run.newest().ring.archive) > 0, "closed sessions in the snapshot")
+    run.start_robot()
+    run.lose_host()
+    run.start_elsewhere("elsewhere")
+    run.flows()
+    run.manager.kill9()
+    shutil.copytree(old, run.outbox, dirs_exist_ok=True)
+    run.start_robot()
+    run.flows()
+    run.assert_all_was_stored(kills + 2)
 
 
 def test_at_the_end_of_a_run_all_of_it_is_in_the_snapshot_and_the_outbox_is_empty(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from wire_examples import REPORT, example_batch
 from vedette_protocol.account import IncarnationAccount, SampleAccounting
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.errors import (
+    ArchiveFullError,
     LedgerFormatError,
     LedgerFullError,
     RetiredError,
@@ -22,7 +24,7 @@ from vedette_protocol.errors import (
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.limits import (
     ACCOUNTS_MAX,
-    ARCHIVED_MAX,
+    CLOSING_MAX,
     COUNT_MAX,
     EXTRAS_MAX,
     OLD_ACCOUNTS_MAX,
@@ -541,15 +543,181 @@ def test_a_closed_account_is_of_its_own_manager_alone() -> None:
     assert ledger.settled_below("m", 3) == 1
 
 
-def test_of_the_oldest_closed_accounts_of_outboxes_only_the_sums_are_kept() -> None:
+class ListedArchive:
+    """An archive in memory, whose disk has what `synced` says."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, int, bytes]] = []
+        self.end = self.synced = 0
+        self.takes = True
+
+    def append(self, records: Sequence[tuple[int, bytes]]) -> bool:
+        for key, record in records if self.takes else ():
+            self.records.append((self.end, key, record))
+            self.end += len(record)
+        return self.takes
+
+    def find(self, key: int, below: int | None = None) -> Iterator[bytes]:
+        limit = self.end if below is None else below
+        yield from (r for at, k, r in reversed(self.records) if k == key and at < limit)
+
+    def lose_power(self) -> None:
+        """Lose all behind the last sync."""
+        self.records = [record for record in self.records if record[0] < self.synced]
+        self.end = self.synced
+
+
+def archived(ledger: Ledger, archive: ListedArchive, *, synced: bool = True) -> bytes:
+    """The stamp of a commit."""
+    ledger.archive_closed()
+    if synced:
+        archive.synced = archive.end
+    ledger.archive_closed()
+    return ledger.to_bytes()
+
+
+def test_closed_accounts_of_outboxes_are_never_forgotten_and_the_stamp_does_not_grow() -> None:
     ledger = Ledger(RUN)
-    for incarnation in range(ARCHIVED_MAX + 20):
+    archive = ListedArchive()
+    ledger.use_archive(archive)
+    count = 3 * CLOSING_MAX
+    for incarnation in range(count):
         store_of_outbox(ledger, incarnation, 0)
-    assert ledger.accounting().inserted == 10 * (ARCHIVED_MAX + 20)
+        stamp = archived(ledger, archive)
+    assert len(stamp) < 1000
+    counts = ledger.accounting()
+    assert (counts.produced, counts.inserted) == (20 * count, 10 * count)
+    ledger = Ledger.from_bytes(stamp, 0.0)
+    ledger.use_archive(archive)
+    assert ledger.archive_end == archive.end
+    assert ledger.accounting() == counts
+    for incarnation in (3, 100, count - 10):
+        assert store_of_outbox(ledger, incarnation, 0) == "duplicate"
+        assert store_of_outbox(ledger, incarnation, 1) == "new"
+        archived(ledger, archive)
+    counts = ledger.accounting()
+    assert (counts.produced, counts.inserted) == (20 * count, 10 * count + 30)
+    again = Ledger.from_bytes(ledger.to_bytes(), 0.0)
+    assert again.accounting() == counts
+    assert again.env_steps == ledger.env_steps
+
+
+def test_an_account_leaves_the_stamp_when_the_disk_has_it_in_the_archive() -> None:
+    ledger = Ledger(RUN)
+    archive = ListedArchive()
+    ledger.use_archive(archive)
+    for incarnation in range(20):
+        store_of_outbox(ledger, incarnation, 0)
+    waiting = archived(ledger, archive, synced=False)
+    archive.lose_power()
+    ledger = Ledger.from_bytes(waiting, 0.0)
+    ledger.use_archive(archive)
+    assert ledger.archive_end == 0
+    assert ledger.settled_below("m", 3) == 1
+    moved = archived(ledger, archive)
+    assert len(moved) < len(waiting)
+    archive.lose_power()
+    ledger = Ledger.from_bytes(moved, 0.0)
+    ledger.use_archive(archive)
+    assert ledger.archive_end == archive.end > 0
+    assert ledger.settled_below("m", 3) == 1
+    assert ledger.accounting().inserted == 200
+
+
+def test_a_ledger_sees_the_archive_as_it_was_at_its_stamp() -> None:
+    """What is safe is asked of an older stamp than the last one."""
+    ledger = Ledger(RUN)
+    archive = ListedArchive()
+    ledger.use_archive(archive)
+    for incarnation in range(20):
+        store_of_outbox(ledger, incarnation, 0)
+    older = archived(ledger, archive)
+    store_of_outbox(ledger, 3, 1)
+    for incarnation in range(20, 40):
+        store_of_outbox(ledger, incarnation, 0)
+    archived(ledger, archive)
+    assert ledger.settled_below("m", 3) == 2
+    before = Ledger.from_bytes(older, 0.0)
+    before.use_archive(archive)
+    assert before.settled_below("m", 3) == 1
+    assert before.settled_below("m", 30) == 0
+
+
+def test_what_a_power_failure_has_taken_of_a_session_in_the_archive_is_lost() -> None:
+    ledger = Ledger(RUN)
+    store_of_outbox(ledger, 0, 0)
+    synced = ledger.to_bytes()
+    archive = ListedArchive()
+    ledger.use_archive(archive)
+    ledger.on_report(outbox_report(0, sequenced=7), 0.0)
+    for incarnation in range(1, 20):
+        store_of_outbox(ledger, incarnation, 0)
+    newer = Ledger.from_bytes(archived(ledger, archive), 0.0)
+    newer.use_archive(archive)
+    recovered = Ledger.from_bytes(synced, 0.0)
+    recovered.count_lost(newer)
+    counts = recovered.accounting()
+    open_there = OLD_ACCOUNTS_MAX + 1
+    assert (counts.produced, counts.inserted) == (70 + 20 * open_there, 10)
+
+
+def test_an_incarnation_that_was_never_here_is_told_from_a_forgotten_one_by_its_outbox() -> None:
+    """It was begun and ended offline, and comes after many others were closed."""
+    ledger = Ledger(RUN)
+    ledger.use_archive(ListedArchive())
+    for incarnation in range(RETIRED_MAX + 20):
+        insert(ledger, batch(0, incarnation=10_000 + incarnation))
     with pytest.raises(RetiredError):
-        ledger.on_report(outbox_report(3, sequenced=2), 0.0)
-    assert store_of_outbox(ledger, 100, 0) == "duplicate"
-    assert restarted(ledger).to_bytes() == ledger.to_bytes()
+        ledger.mark_alive("m", 3, 0.0, has_sent=True)
+    assert store_of_outbox(ledger, 3, 0) == "new"
+
+
+def test_what_an_older_release_has_closed_may_have_been_of_an_outbox() -> None:
+    ledger = Ledger(RUN)
+    for incarnation in range(RETIRED_MAX + 20):
+        insert(ledger, batch(0, incarnation=10_000 + incarnation))
+    upgraded = restarted(ledger)
+    with pytest.raises(RetiredError):
+        store_of_outbox(upgraded, 3, 0)
+    upgraded.on_report(outbox_report(4, sequenced=0), 0.0)
+    with pytest.raises(RetiredError):
+        store_of_outbox(restarted(upgraded), 3, 0)
+
+
+def test_nothing_is_forgotten_while_the_archive_takes_nothing() -> None:
+    ledger = Ledger(RUN)
+    archive = ListedArchive()
+    archive.takes = False
+    ledger.use_archive(archive)
+    refused = CLOSING_MAX + OLD_ACCOUNTS_MAX + 1
+    for incarnation in range(refused):
+        assert store_of_outbox(ledger, incarnation, 0) == "new"
+        ledger.archive_closed()
+    with pytest.raises(ArchiveFullError, match="cannot be moved to the replay's archive"):
+        store_of_outbox(ledger, refused, 0)
+    assert len(ledger.to_bytes()) < STAMP_MAX_BYTES
+    assert store_of_outbox(ledger, refused - 1, 0) == "duplicate", "who is here goes on"
+    archive.takes = True
+    archived(ledger, archive)
+    assert store_of_outbox(ledger, refused, 0) == "new"
+    assert store_of_outbox(ledger, 0, 0) == "duplicate"
+
+
+def test_a_report_of_which_all_is_settled_needs_no_account() -> None:
+    ledger = Ledger(RUN)
+    archive = ListedArchive()
+    ledger.use_archive(archive)
+    for incarnation in range(20):
+        store_of_outbox(ledger, incarnation, 0)
+    archived(ledger, archive)
+    assert not ledger.is_closed_with_all(outbox_report(3, sequenced=2)), "a batch is missing"
+    assert ledger.is_closed_with_all(outbox_report(3, sequenced=1))
+    assert not ledger.is_closed_with_all(outbox_report(3, sequenced=1, ended=False))
+    assert not ledger.is_closed_with_all(outbox_report(19, sequenced=1)), "it is open"
+    assert not ledger.is_closed_with_all(outbox_report(77, sequenced=1)), "it was never here"
+    ack = ledger.make_ack("m", 3, epoch=1, learner=2, version=0, first_actor=0)
+    assert ack.contiguous == 1
+    assert not ledger.has_account("m", 3)
 
 
 def test_a_ledger_has_the_format_of_before_until_a_manager_has_an_outbox() -> None:
@@ -599,10 +767,10 @@ def test_the_largest_ledger_fits_in_its_stamp() -> None:
             ),
             0.0,
         )
-    for place in range(ARCHIVED_MAX):
+    for place in range(CLOSING_MAX):
         account = IncarnationAccount((1 << 62) + place, 1 << 61, (1 << (EXTRAS_MAX - 1)) - 2)
         account.produced = account.dropped = account.window_rows = account.sequenced = 1 << 61
-        ledger._archive(f"{place:05d}".rjust(64, "y"), account)
+        ledger._kept.add(f"{place:05d}".rjust(64, "y"), account)
     stamp = ledger.to_bytes()
     assert ACCOUNTS_MAX * 200 < len(stamp) <= STAMP_MAX_BYTES
     assert Ledger.from_bytes(stamp, 0.0).to_bytes() == stamp

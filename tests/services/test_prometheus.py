@@ -27,7 +27,7 @@ from vedette_services.prometheus import (
     serve_metrics,
 )
 from vedette_services.status.schema import decode
-from vedette_services.status.status import Checkpoint, Eval, Status
+from vedette_services.status.status import Checkpoint, Eval, SnapshotStatus, Status
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -180,7 +180,7 @@ def test_every_alert_is_of_numbers_that_are_there_and_says_what_is_wrong() -> No
     (group,) = yaml.safe_load(text)["groups"]
     alerts = {rule["alert"]: rule for rule in group["rules"]}
     named = {"VedetteCheckpointFails", "VedetteCheckpointOld", "VedetteStandsStill"}
-    assert named | {"VedetteDiskFull"} < alerts.keys()
+    assert named | {"VedetteDiskFull", "VedetteSnapshotFails"} < alerts.keys()
     for rule in alerts.values():
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"]["summary"]
@@ -194,7 +194,13 @@ def names_in(expressions: list[str]) -> set[str]:
 def served() -> set[str]:
     """The names of all metrics, once everything is known."""
     known = Eval(*[1] * len(fields(Eval)))
-    status = replace(STATUS, eval=known, checkpoint=Checkpoint(70, 1.5), managers_present=1)
+    status = replace(
+        STATUS,
+        eval=known,
+        checkpoint=Checkpoint(70, 1.5),
+        snapshot=SnapshotStatus("/mnt/nas", "written", 3, 5.0, 900, 12, 60, 2, 0),
+        managers_present=1,
+    )
     return {f"{PREFIX}_{m.name}{'_total' if m.counts else ''}" for m in metrics(status)}
 
 

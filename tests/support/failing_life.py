@@ -97,7 +97,9 @@ class Learner:
         self.run = RunDirectory(root)
         self.run.make()
         self.run_id = self.run.ensure_id()
-        recovery = recover_replay(self.run.replay, partial(count_lost, self.run_id))
+        recovery = recover_replay(
+            self.run.replay, partial(count_lost, self.run_id, self.run.replay)
+        )
         if recovery is not None:
             on_recovered(recovery)
         self.epoch = self.run.begin_epoch().epoch

@@ -261,7 +261,8 @@ def _wait_style(status: Status) -> str:
     if status.heartbeat.hung:
         return "red"
     unattended = status.managers_present == 0 and (elapsed_seconds(status) or 0.0) >= _NOBODY_S
-    return "yellow" if unattended or status.checkpoint.failing or status.disk.short else ""
+    disks = status.checkpoint.failing or status.snapshot.failing or status.disk.short
+    return "yellow" if unattended or disks else ""
 
 
 _ACTORS = 64

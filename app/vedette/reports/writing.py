@@ -58,11 +58,17 @@ from vedette_services.status.rate_meter import OPT_STEPS_S, SAMPLES_S
 from vedette_services.status.schema import numbers
 from vedette_services.status.status import ManagerStatus, Status
 from vedette_services.status.stop_conditions import FAILED_REASON
-from vedette_services.status.text import actor_errors, failures_text, step_rates, wait_reason
+from vedette_services.status.text import (
+    actor_errors,
+    failures_text,
+    snapshot_text,
+    step_rates,
+    wait_reason,
+)
 
 VIDEO_BYTES_MAX = 8 << 20
 BAD_EVENTS = frozenset({"died", "failed", "silent", "actor", "unevaluated"})
-_LEARNERS_EVENTS = ("epoch", "died", "failed", "unevaluated")
+_LEARNERS_EVENTS = ("epoch", "died", "failed", "unevaluated", "snapshot")
 MANAGERS_MAX = 500
 _HEADS = (
     *("manager", "host", "state", "actors", "restarts", "samples/s", "lag", "window", "last seen"),
@@ -292,6 +298,8 @@ def _plumbing(run: RunRecord) -> Iterator[str]:
     if status.checkpoint.opt_steps is not None:
         age = f", {format_duration(status.checkpoint.age_s)} ago" if run.running else ""
         yield f"checkpoint at optimization step {format_count(status.checkpoint.opt_steps)}{age}"
+    if status.snapshot.directory:
+        yield f"snapshot {snapshot_text(ended)}"
 
 
 def _log_tail(run: Path) -> tuple[str, list[str]]:
@@ -318,6 +326,8 @@ def _notes(run: RunRecord) -> Iterator[tuple[str, str]]:
             yield "bad", f"The checkpoint cannot be written: {failing}"
     elif run.failure is None:  # else it is the first note
         yield from (("", error) for error in actor_errors(run.summary)[:_ERRORS_MAX])
+    if failing := run.summary.snapshot.failing:
+        yield "bad", f"The snapshot is not written: {failing}"
     if unevaluated := run.summary.unevaluated:
         yield "bad", f"{unevaluated[:1].upper()}{unevaluated[1:]}."
     if failures := failures_text(run.summary):

@@ -10,6 +10,7 @@
     DIR/synced              the last commit that is on the disk: what a power failure leaves
     DIR/checksums.bin       of the rows: the evidence that those committed since are whole
     DIR/priorities.bin      of a loop of one's own, where replay is prioritized
+    DIR/archive             closed sessions of managers with an outbox, behind the stamp's
     DIR/starts.json         of a replay with a snapshot: who wrote it, and from which row on
     DIR/lock                held by the writer
 """
@@ -54,12 +55,13 @@ from vedette_rl.storage.write_errors import NO_INODE
 
 PAGE_BYTES = 4096
 CURSOR = "cursor.bin"
+ARCHIVE = "archive"
 CURSOR_DTYPE = np.dtype("<u8")
 
 _MAGIC = b"vdtrepl1"
 _OURS = re.compile(
     r"\d{3}-[\w-]*\.bin|cursor\.bin|checksums\.bin|priorities\.bin|commits|synced|lock|sources|.*\.new"
-    r"|starts\.json"
+    r"|starts\.json|archive"
 )
 
 

@@ -8,11 +8,11 @@ the ring is dropped from the next list, and then it may be removed.
 
 ::
 
-    copy = PartsCopy(folder, "rows-1f", columns)          # or with the parts that are there
-    copy.follow(end, oldest, doubtful_below, pause)       # what is not there yet
-    copy.sync()                                           # the disk has what `copy.parts` lists
+    copy = PartsCopy(folder, "rows-1f", ColumnEntries(columns))  # or with parts that are there
+    copy.follow(end, oldest, doubtful_below, pause)              # what is not there yet
+    copy.sync()                                                  # the disk has `copy.parts`
 
-    restore_ring(directory, RingState(...), folder)       # a replay that a writer opens
+    restore_ring(directory, RingState(...), folder)              # a replay that a writer opens
 
 What a block has is verified when it is read: it has a checksum.
 """
@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
@@ -79,6 +79,7 @@ class RingState:
         floor: rows below are gone.
         branch: of its rows.
         rows, frames: the parts with its rows, and with what they share; in order, without a gap.
+        archive: the parts with the bytes of the archive that belong to the stamp.
         stamp: of the commit.
     """
 
@@ -89,21 +90,82 @@ class RingState:
     branch: Branch
     rows: tuple[Part, ...]
     frames: tuple[Part, ...]
+    archive: tuple[Part, ...]
     stamp: bytes
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """All parts."""
-        return self.rows + self.frames
+        return self.rows + self.frames + self.archive
+
+    @property
+    def archive_end(self) -> int:
+        """Bytes of the archive."""
+        return self.archive[-1].end if self.archive else 0
+
+
+class Entries(Protocol):
+    """Entries in a number of slots: entry `i` lies in slot ``i % slots``."""
+
+    @property
+    def slots(self) -> int:
+        """How many are kept."""
+        ...
+
+    @property
+    def entry_bytes(self) -> int:
+        """Of each."""
+        ...
+
+    def read(self, slot: int, count: int) -> list[bytes]:
+        """Return the bytes of successive slots, in pieces."""
+        ...
+
+
+class ColumnEntries:
+    """The entries of a ring.
+
+    Args:
+        columns: in the order of its manifest, as they are mapped.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = list(columns.values())
+        self.slots = len(self._columns[0])
+        self.entry_bytes = sum(column[:1].nbytes for column in self._columns)
+
+    def read(self, slot: int, count: int) -> list[bytes]:
+        """Return the bytes of successive slots, column by column."""
+        return [column[slot : slot + count].tobytes() for column in self._columns]
+
+
+class FileEntries:
+    """The bytes of a file that is only appended to: an entry each.
+
+    Args:
+        path: of the file. It may come later.
+    """
+
+    slots = 1 << 62
+    entry_bytes = 1
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, slot: int, count: int) -> list[bytes]:
+        """Return bytes of the file."""
+        with open_regular(self._path) as file:
+            file.seek(slot)
+            return [file.read(count)]
 
 
 class PartsCopy:
-    """Copies the entries of one ring into parts.
+    """Copies the entries of one ring, or the bytes of one file, into parts.
 
     Args:
         folder: of the parts.
         prefix: begins the names of the parts that this makes; nobody else's do.
-        columns: the ring's, in the order of its manifest, as they are mapped.
+        entries: those that are copied.
         parts: those that are there already, in order.
 
     Attributes:
@@ -112,14 +174,12 @@ class PartsCopy:
     """
 
     def __init__(
-        self, folder: Path, prefix: str, columns: Columns, parts: Sequence[Part] = ()
+        self, folder: Path, prefix: str, entries: Entries, parts: Sequence[Part] = ()
     ) -> None:
         self._folder = folder
         self._prefix = prefix
-        self._columns = list(columns.values())
-        self._slots = len(self._columns[0])
-        entry = sum(column[:1].nbytes for column in self._columns)
-        self._block = max(1, BLOCK_BYTES // max(1, entry))
+        self._entries = entries
+        self._block = max(1, BLOCK_BYTES // max(1, entries.entry_bytes))
         self._made = 0
         self._file: BinaryIO | None = None
         self.parts = list(parts)
@@ -142,9 +202,10 @@ class PartsCopy:
         """
         while self.end < end:
             begin = max(self.end, min(oldest, end))
-            place = begin % self._slots
-            count = min(end - begin, self._slots - place, self._block)
-            data = [column[place : place + count].tobytes() for column in self._columns]
+            slots = self._entries.slots
+            place = begin % slots
+            count = min(end - begin, slots - place, self._block)
+            data = self._entries.read(place, count)
             if count and (doubtful := doubtful_below()) > begin:
                 oldest = doubtful
                 continue
@@ -262,6 +323,12 @@ def restore_ring(directory: Path, state: RingState, folder: Path) -> int:
     mapped = ring_files.map_columns(directory, manifest, writable=True)
     _fill(mapped.columns, folder, state.rows)
     _fill(mapped.shared, folder, state.frames)
+    if state.archive:
+        with (directory / ring_files.ARCHIVE).open("wb") as archive:
+            for part in state.archive:
+                archive.writelines(data for *_, data in read_blocks(folder, part))
+            archive.flush()
+            sync_file(archive.fileno())
     first = max(state.floor, _first(state.rows, state.inserted))
     if manifest.shared is not None and first < state.inserted:
         spans = mapped.columns[FRAME_SPANS]

@@ -48,10 +48,11 @@ def _watch(say: Say, stop: threading.Event) -> None:
     last: object = None  # the call that `lines` are about
     lines = WaitLines("", 0.0)
     while not stop.wait(_POLL_S):
-        calls = sys.modules.get("vedette_rl.envs.slow_calls")  # nobody has made one before
-        # Any: the module is not imported for this; it may be in the middle of it.
-        running_call: Any = getattr(calls, "running_call", None)
-        call = running_call and running_call()
+        # The module is not imported for this: nobody has made a call before. The main thread may be
+        # about to import it, and it has no functions yet.
+        calls = sys.modules.get("vedette_rl.envs.slow_calls")
+        running_call = getattr(calls, "running_call", None)
+        call: Any = running_call() if running_call is not None else None  # Any: as above
         if call is None:
             continue
         if call is not last:

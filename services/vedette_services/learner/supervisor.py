@@ -86,6 +86,7 @@ from vedette_services.status.records import (
     StatusRecordWriter,
     TrainerStatus,
 )
+from vedette_services.status.snapshot import snapshot_status
 from vedette_services.status.status import Checkpoint, Eval, Status
 from vedette_services.status.text import final_report_lines
 
@@ -233,7 +234,7 @@ class Supervisor:
         spec = self._spec
         run = self._spec.run
         directory = replay_directory(spec.config, run.root)
-        recovery = recover_once_released(directory, partial(count_lost, spec.run_id))
+        recovery = recover_once_released(directory, partial(count_lost, spec.run_id, directory))
         env_steps = read_env_steps(spec.run_id, directory)
         progress = StatusRecordWriter(run.progress_map, IngestProgress)
         progress.write(IngestProgress(env_steps))  # for the trainer until the gateway writes it
@@ -655,7 +656,13 @@ class Supervisor:
     def _log_events(self) -> None:
         if self._spec.run.loss is not None:
             return
-        self._event_log.log_changes(self._records.learning.read(), self._records.ingest.read())
+        ingest = self._records.ingest.read()
+        self._event_log.log_changes(self._records.learning.read(), ingest)
+        if self._snapshot is not None:
+            progress = self._records.snapshot.read()
+            config = self._spec.config.learner
+            now = time.monotonic()
+            self._event_log.log_snapshot(snapshot_status(config, progress, ingest, now))
 
     def _publish_status(self) -> None:
         self._log_events()

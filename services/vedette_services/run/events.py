@@ -17,8 +17,9 @@ from vedette_rl.storage.system import sync_file
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.run.lost_samples import LostSamples
+from vedette_services.run.snapshot_outages import SnapshotOutages
 from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
-from vedette_services.status.status import ManagerStatus
+from vedette_services.status.status import ManagerStatus, SnapshotStatus
 
 log = logging.getLogger("vedette.learner")
 
@@ -28,7 +29,10 @@ TEXT_MAX = 300
 _READ_BYTES_MAX = 4 * BYTES_MAX
 
 LEARNER_KINDS = frozenset(
-    {"started", "recovered", "epoch", "died", "ended", "failed", "forgotten", "changed", "lost"}
+    {
+        *("started", "recovered", "epoch", "died", "ended", "failed", "forgotten", "changed"),
+        *("lost", "snapshot"),
+    }
 )
 FLEET_KINDS = frozenset({"joined", "left", "silent", "returned", "actor", "unevaluated"})
 
@@ -42,9 +46,10 @@ class RunEvent:
         kind: ``started``, ``ended`` and ``failed``: the learner; ``recovered``: its replay, from a
             power failure; ``epoch``: its trainer began; ``changed``: a setting since the last
             start;
-            ``died``: one of its processes; ``lost``: samples; ``joined``, ``left``, ``silent``,
-            ``returned``: a manager; ``actor``: an actor was restarted; ``unevaluated``: managers
-            evaluate no model; ``forgotten``: events were removed here.
+            ``died``: one of its processes; ``lost``: samples; ``snapshot``: it cannot be written,
+            or can be again; ``joined``, ``left``, ``silent``, ``returned``: a manager; ``actor``:
+            an actor was restarted; ``unevaluated``: managers evaluate no model; ``forgotten``:
+            events were removed here.
         who: the key, the manager, ``MANAGER/ACTOR``, or the process; of ``forgotten`` the number of
             events.
         text: for people. Text that comes from a manager is not to be trusted.
@@ -309,6 +314,7 @@ class RunEventLog:
         self._clock = clock
         self._fleet = FleetChanges()
         self._lost = LostSamples()
+        self._outages = SnapshotOutages()
         self._learning = TrainerStatus()
         self._ingest = GatewayStatus()
         self._unevaluated = ""  # the last reason
@@ -354,6 +360,11 @@ class RunEventLog:
         if more > 0:
             happened[_EVENTS_AT_ONCE:] = [("forgotten", str(more), "more at the same time")]
         self._file.add(*(self._event(*event) for event in happened))
+
+    def log_snapshot(self, snapshot: SnapshotStatus) -> None:
+        """Log that the snapshot cannot be written, and that it can be again."""
+        if line := self._outages.line(snapshot, self._clock()):
+            self.log("snapshot", snapshot.directory, line)
 
     def _event(self, kind: str, who: str, text: str) -> RunEvent:
         steps = self._learning.opt_steps, self._env_steps

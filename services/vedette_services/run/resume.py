@@ -23,8 +23,10 @@ from vedette_rl.errors import (
 from vedette_rl.replay.commits import COMMITS
 from vedette_rl.replay.manifest import read_manifest
 from vedette_rl.replay.ring import check_replay_directory, check_ring
+from vedette_rl.replay.ring_files import ARCHIVE
 from vedette_rl.replay.syncing import find_recovery_at_rest
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
+from vedette_rl.storage.record_file import check_length
 from vedette_services.config.changes import ChangedSetting, changed_settings
 from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.imported_names import imported_names
@@ -44,7 +46,7 @@ from vedette_services.run.replay_layout import (
     replay_directory,
     saved_replay_directory,
 )
-from vedette_services.run.ring_stamp import read_stamp
+from vedette_services.run.ring_stamp import read_archive_end
 from vedette_services.run.run_files import FOLDERS, foreign_files
 from vedette_services.run.start import Start
 from vedette_services.run.status_files import read_best
@@ -364,7 +366,7 @@ def _check_replay(config: RunConfig, directory: Path, run_id: str, layout: Repla
         shared=layout.shared,
     )
     try:
-        read_stamp(run_id, stamp, now=0.0)
+        check_length(directory / ARCHIVE, read_archive_end(run_id, stamp))
     except LedgerFormatError as e:
         raise ReplayFormatError(f"{directory / COMMITS}: {other_format(e.found, e.ours)}") from e
     except StampError as e:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from vedette_protocol.account import SampleAccounting
 from vedette_protocol.errors import StampError
 from vedette_protocol.ledger import Ledger
-from vedette_rl.errors import ReplayFormatError
+from vedette_rl.errors import ReplayFormatError, ReplayTornError
 from vedette_rl.replay.commits import COMMITS, last_commit
+from vedette_rl.replay.ring_files import ARCHIVE
+from vedette_rl.storage.record_file import RecordFile
 
 _PREFIX = struct.Struct("<I")  # bytes of the numbers that follow; the ledger is the rest
 
@@ -40,6 +43,15 @@ def read_stamp(run_id: str, stamp: bytes, now: float) -> tuple[Ledger, ActorNumb
     return ledger, slots
 
 
+def read_archive_end(run_id: str, stamp: bytes) -> int:
+    """Return the bytes of the replay's archive that belong to a stamp.
+
+    Raises:
+        StampError: as `read_stamp`.
+    """
+    return read_stamp(run_id, stamp, now=0.0)[0].archive_end
+
+
 def read_env_steps(run_id: str, replay: Path) -> int:
     """Return the environment steps that a replay's inserted batches carried; 0 without a replay.
 
@@ -59,13 +71,23 @@ def read_counts(run_id: str, replay: Path) -> SampleAccounting:
         return SampleAccounting()
 
 
-def count_lost(run_id: str, synced: bytes, newer: bytes) -> bytes:
-    """Count as lost, in a stamp, what a newer one knew, whose rows a power failure has taken."""
+def count_lost(run_id: str, replay: Path, synced: bytes, newer: bytes) -> bytes:
+    """Count as lost, in a stamp, what a newer one knew, whose rows a power failure has taken.
+
+    Args:
+        replay: the replay's directory, with the archive that the newer stamp goes on in.
+    """
     ledger, slots = read_stamp(run_id, synced, now=0.0)
     try:
-        ledger.count_lost(read_stamp(run_id, newer, now=0.0)[0])
+        later, _ = read_stamp(run_id, newer, now=0.0)
     except StampError:
         return synced
+    with ExitStack() as opened:
+        with suppress(ReplayTornError):  # it is as old as the rows
+            archive = RecordFile(replay / ARCHIVE, later.archive_end)
+            opened.callback(archive.close)
+            later.use_archive(archive)
+        ledger.count_lost(later)
     return pack_stamp(ledger, slots)
 
 

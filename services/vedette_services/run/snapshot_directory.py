@@ -5,6 +5,7 @@
     DIR/generation-00000012            its rows, ledger and files, by name; and who wrote it
     DIR/rows-START-PROCESS-N           parts of rows (`vedette_rl.replay.ring_parts`)
     DIR/frames-START-PROCESS-N         of what rows share
+    DIR/archive-START-PROCESS-N        of the replay's archive
     DIR/file-START-PROCESS-N           a checkpoint's file, the settings, ...
 
 A generation is created under its number once and for all: of two learners that make the same
@@ -48,7 +49,8 @@ EPOCHS_RESERVED = 1000
 _KEPT = 2  # generations, with what they list: of one that is damaged the one before is left
 _NAME = re.compile(r"generation-(\d{8,})")
 _UNFINISHED = re.compile(r"\.generation-(\d{8,})\.[0-9a-f]+\.new")
-_LISTED = re.compile(r"(rows|frames|file)-([0-9a-f]{16})-[0-9a-f]{8}-\d+")
+_LISTED = re.compile(r"(rows|frames|archive|file)-([0-9a-f]{16})-[0-9a-f]{8}-\d+")
+_CHECKPOINT = re.compile(r"checkpoints/(\d+)/")
 _MAGIC = b"vdtsnap1"
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes of the JSON, bytes of the stamp
 _DIGEST_BYTES = 16
@@ -109,6 +111,12 @@ class Generation:
         sizes = {part.name: part.size for part in self.ring.parts}
         return sizes | {file.name: file.size for file in self.files}
 
+    @property
+    def opt_steps(self) -> int | None:
+        """The optimization steps of its checkpoint; None: it has none."""
+        found = (_CHECKPOINT.match(file.path) for file in self.files)
+        return next((int(m[1]) for m in found if m), None)
+
     def __str__(self) -> str:
         return f"generation {self.number} of {self.host}, {self.ring.inserted:,} rows"
 
@@ -131,6 +139,7 @@ class Generation:
             "branch": [ring.branch.id.hex(), ring.branch.begin, ring.branch.before.hex()],
             "rows": ring.rows,
             "frames": ring.frames,
+            "archive": ring.archive,
             "files": [asdict(file) for file in self.files],
             "host": self.host,
             "time_s": self.time_s,
@@ -164,6 +173,7 @@ class Generation:
             Branch(bytes.fromhex(branch[0]), branch[1], bytes.fromhex(branch[2])),
             tuple(Part(*part) for part in head["rows"]),
             tuple(Part(*part) for part in head["frames"]),
+            tuple(Part(*part) for part in head["archive"]),
             body[_HEAD.size + text :],
         )
         return cls(

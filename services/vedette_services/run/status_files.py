@@ -22,6 +22,7 @@ from vedette_services.status.records import (
     Heartbeat,
     IngestProgress,
     ReportedEvaluation,
+    SnapshotProgress,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -88,7 +89,7 @@ class StatusReader:
         self.learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self.ingest = StatusRecordReader(spec.run.ingest_map, GatewayStatus)
         self.evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
-
+        self.snapshot = StatusRecordReader(spec.run.snapshot_map, SnapshotProgress)
         self.heartbeats = HeartbeatReader(spec.run.heartbeat_map, process_state)
 
     def read(self) -> Status:
@@ -101,4 +102,5 @@ class StatusReader:
             self.ingest.read(),
             self.evaluations.read(),
             Liveness.read(self.heartbeats, time.monotonic(), is_training_over=over),
+            self.snapshot.read(),
         )

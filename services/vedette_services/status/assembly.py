@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_services.host.system import vedette_version
 from vedette_services.status.heartbeats import Liveness
-from vedette_services.status.records import NO_SAMPLES, GatewayStatus, TrainerStatus
+from vedette_services.status.records import (
+    NO_SAMPLES,
+    GatewayStatus,
+    SnapshotProgress,
+    TrainerStatus,
+)
 from vedette_services.status.schema import merged
+from vedette_services.status.snapshot import snapshot_status
 from vedette_services.status.status import (
     Eval,
     LimiterStatus,
     Rates,
     ReplayStatus,
+    SnapshotStatus,
     SourceStatus,
     Status,
     StopStatus,
@@ -38,11 +45,18 @@ def assemble_status(
     ingest: GatewayStatus,
     evaluations: Eval,
     liveness: Liveness = Liveness(),  # noqa: B008 - it is not changed
+    progress: SnapshotProgress | None = None,
 ) -> Status:
     """Make the status of a run from the records of its processes.
 
     What a process that stands still measured last is not passed off as its rate now.
+
+    Args:
+        progress: of the snapshot; None: no process writes one.
     """
+    snapshot = SnapshotStatus()
+    if progress is not None:
+        snapshot = snapshot_status(config.learner, progress, ingest, time.monotonic())
     samples = ingest.samples or NO_SAMPLES
     inserted = samples.inserted or 0
     steps = learning.opt_steps
@@ -73,6 +87,7 @@ def assemble_status(
             evaluations,
             liveness.standstills,
             samples_per_insert=config.agent.usual_samples_per_insert if ratio is None else ratio,
+            snapshot=snapshot,
         ),
         stop=StopStatus(**config.stop.model_dump()),
         samples=samples,
@@ -83,7 +98,12 @@ def assemble_status(
             _NO_SAMPLES if liveness.stands_still("gateway") else ingest.rates,
         ),
         time=learning.time,
-        replay=merged(ReplayStatus(capacity=capacity), learning.replay, ingest.replay),
+        replay=merged(
+            ReplayStatus(capacity=capacity),
+            learning.replay,
+            ingest.replay,
+            _waiting(learning, ingest),
+        ),
         sources=_sources(learning, ingest),
         limiter=_limiter(learning, ingest, *balanced),
         lag=merged(learning.lag, ingest.lag),
@@ -94,6 +114,7 @@ def assemble_status(
         refused=ingest.refused,
         record=learning.record,
         checkpoint=learning.checkpoint,
+        snapshot=snapshot,
         heartbeat=liveness.numbers,
         disk=learning.disk,
         host=learning.host,
@@ -104,6 +125,14 @@ def assemble_status(
         managers_present=sum(manager.is_present for manager in ingest.managers),
         managers=ingest.managers,
     )
+
+
+def _waiting(learning: TrainerStatus, ingest: GatewayStatus) -> ReplayStatus:
+    """Count the rows of a queue that nobody has looked at. The trainer knows those up to its last
+    look, and more come until the gateway has ended."""
+    if learning.replay.waiting is None:
+        return ReplayStatus()
+    return ReplayStatus(waiting=max(learning.replay.waiting, ingest.rows - learning.taken))
 
 
 def _sources(learning: TrainerStatus, ingest: GatewayStatus) -> tuple[SourceStatus, ...]:

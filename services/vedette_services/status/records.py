@@ -157,6 +157,8 @@ class GatewayStatus:
         confirms: it is fresh episodes of a model at the target, or was when the run ended.
         unevaluated: why no manager has evaluated a model that is due; "" if nothing is wrong.
         source_sizes: rows of the named sources that grow.
+        rows: inserted into the replay since the run began.
+        unsafe_batches: batches of managers with an outbox that are stored, and not safe yet.
         misplaced: the run's directory or the replay is not where it was; "" if both are.
     """
 
@@ -179,6 +181,8 @@ class GatewayStatus:
     unevaluated: str = ""
     source_sizes: dict[str, int] = field(default_factory=dict)
     misplaced: str = ""
+    rows: int = 0
+    unsafe_batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,10 @@ class SnapshotProgress:
         number, rows: of the last generation of this start.
         reserved: the highest epoch that it reserves.
         why: what is wrong.
+        opt_steps: of the checkpoint in that generation; None: it has none.
+        completed_s: when it was completed, on the monotonic clock; 0: never.
+        began_s: when the one that is being written was begun; 0: none is.
+        failures: tries in a row that failed.
     """
 
     state: str = "starting"
@@ -284,6 +292,10 @@ class SnapshotProgress:
     rows: int = 0
     reserved: int = 0
     why: str = ""
+    opt_steps: int | None = None
+    completed_s: float = 0.0
+    began_s: float = 0.0
+    failures: int = 0
 
 
 NO_ENDED_EVALUATIONS = EndedEvaluations()

@@ -351,6 +351,28 @@ class Checkpoint(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotStatus(Part):
+    """The snapshot on another disk; all unknown without `learner.snapshot`.
+
+    `state`: ``starting`` until a generation of this start is complete, then ``written``; ``away``:
+    the directory cannot be reached or written; ``taken``: it is another learner's. `failing`: why
+    no newer generation can be written, or ""."""
+
+    directory: str = ""
+    state: str = ""
+    generation: Count | None = gauge("number of the newest generation of this start")
+    age_s: float | None = gauge("since that generation was completed", "s")
+    rows: Count | None = gauge("samples inserted up to that generation", "samples")
+    rows_behind: Count | None = gauge("samples inserted since, which it lacks", "samples")
+    opt_steps: Count | None = gauge("optimization steps of the checkpoint in it")
+    unsafe_batches: Count | None = gauge(
+        "stored batches of managers with an outbox that it lacks", "batches"
+    )
+    failures: Count | None = gauge("tries in a row that failed")
+    failing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Disk(Part):
     """The disk of the run's directory. `short`: why records are not written, or ""."""
 
@@ -514,6 +536,7 @@ class Status(Part):
     refused: Refused = Refused()
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = Checkpoint()
+    snapshot: SnapshotStatus = SnapshotStatus()
     heartbeat: Heartbeats = Heartbeats()
     disk: Disk = Disk()
     host: HostLoad = HostLoad()

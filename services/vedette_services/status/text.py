@@ -116,6 +116,8 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
         age_s = None if status.exit_reason else status.checkpoint.age_s
         ago = "" if age_s is None else f", {format_clock(age_s)} ago"
         rows["saved"] = f"{number(saved)} optimization steps{ago}"
+    if status.snapshot.directory:
+        rows["snapshot"] = snapshot_text(status, number)
     for path, declared, value in numbers(status):
         if declared.row and value:
             before = f"{rows[declared.row]}, " if declared.row in rows else ""
@@ -124,6 +126,32 @@ def status_rows(status: Status, *, short: bool = False) -> list[tuple[str, str]]
                 called += _of_them_late(status, number)
             rows[declared.row] = f"{before}{number(value)} {called}"
     return list(rows.items())
+
+
+def snapshot_text(status: Status, number: Callable[[float], str] = format_number) -> str:
+    """Describe the snapshot: its directory, its newest generation, and what that lacks.
+
+    Args:
+        number: writes large numbers.
+    """
+    snapshot = status.snapshot
+    texts = [f"in {snapshot.directory}"]
+    if snapshot.generation is None:
+        texts.append("no generation of this start yet")
+    else:
+        age_s = None if status.exit_reason else snapshot.age_s
+        ago = "" if age_s is None else f" {format_clock(age_s)} ago"
+        steps = snapshot.opt_steps
+        saved = "" if steps is None else f" and optimization step {number(steps)}"
+        texts.append(f"generation {snapshot.generation}{ago}")
+        texts.append(f"up to sample {number(snapshot.rows or 0)}{saved}")
+    if snapshot.rows_behind:
+        texts.append(f"{number(snapshot.rows_behind)} samples not in it")
+    if snapshot.unsafe_batches:
+        texts.append(f"{number(snapshot.unsafe_batches)} batches of outboxes wait for it")
+    if snapshot.failing:
+        texts.append(f"not written: {snapshot.failing}")
+    return ", ".join(texts)
 
 
 def _of_them_late(status: Status, number: Callable[[float], str]) -> str:

@@ -12,7 +12,7 @@ from vedette_services.status.records import (
     GatewayStatus,
     TrainerStatus,
 )
-from vedette_services.status.status import Checkpoint, Eval
+from vedette_services.status.status import Checkpoint, Eval, SnapshotStatus
 
 
 def describe_wait(
@@ -22,8 +22,9 @@ def describe_wait(
     standstills: Sequence[Standstill] = (),
     *,
     samples_per_insert: float = 0.0,
+    snapshot: SnapshotStatus = SnapshotStatus(),  # noqa: B008 - it is not changed
 ) -> str:
-    """Return who stands still, who waits and why, and what the disk cannot do; "" if all is well.
+    """Return who stands still, who waits and why, and what the disks cannot do; "" if all is well.
 
     What a trainer that stands still waited for before is not its reason.
 
@@ -42,7 +43,8 @@ def describe_wait(
     late = _late_manager(ingest)
     disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
     failing = _failing_checkpoint(learning.checkpoint)
-    reasons = (*still, ingest.misplaced, waits, late, disk, failing, learning.disk.short)
+    unsafe = _failing_snapshot(snapshot)
+    reasons = (*still, ingest.misplaced, waits, late, disk, failing, unsafe, learning.disk.short)
     return "; ".join(reason for reason in reasons if reason)
 
 
@@ -97,6 +99,16 @@ def _failing_checkpoint(checkpoint: Checkpoint) -> str:
     if checkpoint.opt_steps is not None:
         kept = f"the last is of optimization step {checkpoint.opt_steps:,}"
     return f"no checkpoint can be written ({checkpoint.failing}), and {kept}"
+
+
+def _failing_snapshot(snapshot: SnapshotStatus) -> str:
+    if not snapshot.failing:
+        return ""
+    lacks = f", which lacks {snapshot.rows_behind:,} samples" if snapshot.rows_behind else ""
+    kept = "there is none of this start"
+    if snapshot.generation is not None:
+        kept = f"the last is generation {snapshot.generation:,}{lacks}"
+    return f"no snapshot can be written ({snapshot.failing}), and {kept}"
 
 
 def _wait(learning: TrainerStatus, ingest: GatewayStatus) -> str:

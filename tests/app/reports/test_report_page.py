@@ -127,6 +127,18 @@ def test_a_success_is_shown_as_one(run: Path) -> None:
     assert '<p class="note good">' not in write_report([run]).read_text("utf-8")
 
 
+def test_the_snapshot_of_a_run_is_shown_and_that_it_is_not_written(run: Path) -> None:
+    snapshot = {"directory": "/mnt/nas", "state": "written", "generation": 12, "rows": 480}
+    write_summary(run, best=1.0, snapshot={**snapshot, "rows_behind": 20})
+    words = read(write_report([run])).words
+    said = "snapshot in /mnt/nas, generation 12, up to sample 480, 20 samples not in it"
+    assert any(said in text for text in words)
+    assert not any("is not written" in text for text in words)
+    write_summary(run, best=1.0, snapshot={**snapshot, "failing": "Stale file handle"})
+    words = read(write_report([run])).words
+    assert "The snapshot is not written: Stale file handle" in words
+
+
 def test_time_and_rates_of_a_run_are_the_same_on_every_page(run: Path) -> None:
     write_summary(run, best=1.0, epoch=3, seconds=2.0, run_seconds=93.4)
     summary = read_summary(run)

@@ -14,7 +14,7 @@ from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay import ring_parts
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.ring_files import read_branch
-from vedette_rl.replay.ring_parts import PartsCopy, RingState, restore_ring
+from vedette_rl.replay.ring_parts import ColumnEntries, PartsCopy, RingState, restore_ring
 
 CAPACITY = 700
 GUARD = 200
@@ -41,7 +41,7 @@ class Copier:
         self.directory = ring
         self.folder = folder
         self.reader = RingReader(ring)
-        self.copy = PartsCopy(folder, "rows", self.reader.columns)
+        self.copy = PartsCopy(folder, "rows", ColumnEntries(self.reader.columns))
 
     def follow(self, doubtful: int = 0) -> RingState:
         reader = self.reader
@@ -50,7 +50,9 @@ class Copier:
         self.copy.sync()
         branch = read_branch(self.directory)
         parts = tuple(self.copy.parts)
-        return RingState(reader.manifest, inserted, 0, reader.floor, branch, parts, (), b"stamp")
+        return RingState(
+            reader.manifest, inserted, 0, reader.floor, branch, parts, (), (), b"stamp"
+        )
 
 
 @pytest.fixture
@@ -79,7 +81,9 @@ def test_a_copy_that_follows_a_ring_is_restored_with_the_rows_that_it_keeps(
     monkeypatch.setattr(ring_parts, "BLOCK_BYTES", block)
     monkeypatch.setattr(ring_parts, "PART_BYTES", 100 * DTYPE.itemsize)
     ring, copies = copier
-    copies.copy = PartsCopy(copies.folder, "other", copies.reader.columns)  # of these sizes
+    copies.copy = PartsCopy(
+        copies.folder, "other", ColumnEntries(copies.reader.columns)
+    )  # of these sizes
     for number, count in enumerate((150, 0, 420, 190, 600)):
         insert(ring, count)
         state = copies.follow()

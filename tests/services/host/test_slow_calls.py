@@ -45,6 +45,19 @@ def test_what_is_waited_for_is_said_again_and_again(monkeypatch: pytest.MonkeyPa
     assert running_call() is None
 
 
+def test_a_look_while_the_module_is_being_imported_finds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "vedette_rl.envs.slow_calls"
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))  # as at its first line
+    looks = iter([False, True])
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", lambda seconds: next(looks))
+    said: list[str] = []
+    slow_calls._watch(said.append, stop)
+    assert said == []
+
+
 def test_a_quick_call_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     looks = iter([False, False, True])

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from configurations import configured
 from run_directories import new_run, untrained_agent, write_best_model
 from starts import lines_of_start, prepared
 
-from vedette_protocol.account import SampleAccounting
+from vedette_protocol.account import IncarnationAccount, SampleAccounting
 from vedette_protocol.ledger import Ledger
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import describe_spaces, transition_dtype
 from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.rows import default_guard
+from vedette_rl.storage.record_file import RecordFile
 from vedette_rl.storage.state_file import STATE_FILE, write_state
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.errors import ServicesError, SettingError, UsageError
@@ -479,6 +481,33 @@ def test_the_commits_of_another_run_are_no_part_of_a_replay(tmp_path: Path) -> N
     lines_of_start(config_of(), other.root)
     shutil.copy(other.replay / "commits", mine.replay)
     assert "commits is no part of this replay: put a " in refusal(config_of(), mine.root)
+
+
+def test_a_replay_whose_archive_is_shorter_than_its_ledger_says_is_refused(tmp_path: Path) -> None:
+    """The sessions in it would be taken for new ones, and their rows stored twice."""
+    run = make_run(tmp_path, config_of())
+    run_id = run.identity().run_id
+    row = ring_dtype(transition_dtype(probe_environment(config_of().env)))
+    shutil.rmtree(run.replay)
+    ring = RingWriter.open(run.replay, row, 2000, run_id=run_id)
+    ledger = Ledger(run_id)
+    archive = RecordFile(run.replay / "archive", 0)
+    ledger.use_archive(archive)
+    ledger._kept.add("m", IncarnationAccount(5, contiguous=1))
+    deadline = time.monotonic() + 30.0
+    while not ledger.archive_end:
+        assert time.monotonic() < deadline
+        ledger.archive_closed()
+        time.sleep(0.005)
+    archive.close()
+    ring.commit(pack_stamp(ledger, ActorNumbers()))
+    ring.close()
+    lines_of_start(config_of(), tmp_path)
+    os.truncate(run.replay / "archive", ledger.archive_end - 1)
+    said = refusal(config_of(), tmp_path)
+    assert f"archive has {ledger.archive_end - 1} bytes, and {ledger.archive_end} belong to" in said
+    assert said.endswith(": put a whole one back, or begin an empty replay with --new-replay")
+    lines_of_start(config_of(), tmp_path, new_replay=True)
 
 
 def times(run: Path) -> dict[Path, int]:

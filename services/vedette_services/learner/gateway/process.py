@@ -24,12 +24,15 @@ from vedette_rl.envs.spaces import ElementBounds, Spaces
 from vedette_rl.errors import OneWriterError
 from vedette_rl.replay.frame_ring import open_writer
 from vedette_rl.replay.ring import RingWriter
+from vedette_rl.replay.ring_files import ARCHIVE
+from vedette_rl.storage.record_file import RecordFile
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import RunMovedError
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_log_context, set_up_logging
 from vedette_services.host.process_end import run_to_end
 from vedette_services.host.processes import WakeupEvent, die_with_parent, ignore_stop_signals
+from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.host.system import process_state
 from vedette_services.learner.gateway.actor_evaluations import PublishedModel
 from vedette_services.learner.gateway.disk_lag import DiskLag
@@ -50,12 +53,14 @@ from vedette_services.run.replay_layout import (
     replay_directory,
     replay_layout,
 )
+from vedette_services.run.ring_stamp import read_archive_end
 from vedette_services.run.sources import open_interventions, sizes_of
 from vedette_services.status.assembly import assemble_status
 from vedette_services.status.heartbeats import HeartbeatReader, Liveness, OwnPauses
 from vedette_services.status.records import (
     GatewayStatus,
     IngestProgress,
+    SnapshotProgress,
     StatusRecordReader,
     StatusRecordWriter,
     TrainerStatus,
@@ -111,6 +116,10 @@ class Gateway:
         self._interventions = _once_released(
             lambda: open_interventions(config, spec.run.root, spec.run_id, spaces, ring)
         )
+        self._archive = RecordFile(
+            replay_directory(config, spec.run.root) / ARCHIVE,
+            read_archive_end(spec.run_id, ring.stamp),
+        )
         self._state = GatewayState(
             spec.run_id,
             secrets.randbits(63),
@@ -128,12 +137,14 @@ class Gateway:
             evaluated=config if config.evaluates_on_actors else None,
             elements=ElementBounds(spaces),
             run_length=config.replay.sequence if self._is_queue else 0,
+            archive=self._archive,
         )
         # Where there is a snapshot, only what it has is safe.
         self._snapshot = SnapshotStamp(spec.run.safe_map) if config.learner.snapshot else None
         self._publisher = ModelPublisher()
         self._model_map = ModelMapReader(spec.run.sent_map(spec.config))
         self._evaluations = StatusRecordReader(spec.run.evaluation_map, Eval)
+        self._snapshot_progress = StatusRecordReader(spec.run.snapshot_map, SnapshotProgress)
         self._status_record = StatusRecordWriter(spec.run.ingest_map, GatewayStatus)
         self._progress = StatusRecordWriter(spec.run.progress_map, IngestProgress)
         self._pauses = OwnPauses()
@@ -145,6 +156,7 @@ class Gateway:
         self._synced_said = 0  # rows that the trainer was told that the disk has
         self._receive_backoff = ReceiveBackoff()
         self._disk_lag = DiskLag()
+        self._failures = RateLimitedLog()
         self._replay = ReplayHold(replay_directory(config, spec.run.root))
         self._next_look = 0.0
         self._misplaced = ""
@@ -337,6 +349,12 @@ class Gateway:
         self._sockets.log_refusals(state.rejections, now)
         for line in state.pop_log_lines(now):
             log.log(logging.getLevelNamesMapping()[line.level.upper()], "%s", line.text)
+        if self._archive.failing and self._failures.first("archive"):
+            log.warning(
+                "the replay's archive of closed sessions is not written: %s", self._archive.failing
+            )
+        elif not self._archive.failing:
+            self._failures.reset("archive")
         self._sockets.close_removed_keys(now)
         self._admit_keys()  # those that may connect from now on
         self._handover.pass_on(state.evaluations)
@@ -381,7 +399,9 @@ class Gateway:
         over = learning.phase == "done"
         since = self._pauses.since
         liveness = Liveness.read(self._heartbeats, now, is_training_over=over, since=since)
-        return encode(assemble_status(run_id, config, learning, ingest, evaluations, liveness))
+        progress = self._snapshot_progress.read()
+        status = assemble_status(run_id, config, learning, ingest, evaluations, liveness, progress)
+        return encode(status)
 
     # The end
 
@@ -425,6 +445,7 @@ class Gateway:
             self._interventions.close()
         self._last_status = self._ingest(time.monotonic(), ended=True)
         self._ring.close()
+        self._archive.close()
         self._replay.close()
         self._status_record.write(self._last_status)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from vedette_protocol.closed_accounts import Archive
 from vedette_protocol.ledger import Ledger
 from vedette_protocol.messages import OUTBOX, Report
 from vedette_rl.storage.latest_value import LatestValueReader
@@ -18,13 +19,16 @@ class SafeBatches:
     Args:
         run_id: the run of the stamps.
         now: of the start.
+        archive: has the accounts that the stamps have no room for; None: there is none.
     """
 
-    def __init__(self, run_id: str, now: float) -> None:
+    def __init__(self, run_id: str, now: float, archive: Archive | None = None) -> None:
         self._run_id = run_id
+        self._archive = archive
         self._now = now
         self._stamp = b""  # of the last commit that is safe
         self._ledger: Ledger | None = None  # of that stamp; None: not read yet
+        self._settled: dict[tuple[str, int], int] = {}  # what was asked of it
         self._outboxes: set[tuple[str, int]] = set()
 
     def on_synced(self, stamp: bytes) -> None:
@@ -51,9 +55,27 @@ class SafeBatches:
         """Return the sequence number below which all of an incarnation is safe; None: not said."""
         if (manager, incarnation) not in self._outboxes:
             return None
+        return self.settled_below(manager, incarnation)
+
+    def unsafe_batches(self, ledger: Ledger) -> int:
+        """Return the batches of managers with an outbox that a newer ledger has, and that are not
+        safe yet: of each those below the first that is missing."""
+        return sum(
+            max(0, ledger.settled_below(*sender) - self.settled_below(*sender))
+            for sender in self._outboxes
+        )
+
+    def settled_below(self, manager: str, incarnation: int) -> int:
+        """Return the number below which all of an incarnation is safe, also of one that is gone."""
         if self._ledger is None:
             self._ledger, _ = read_stamp(self._run_id, self._stamp, self._now)
-        return self._ledger.settled_below(manager, incarnation)
+            self._settled = {}
+            if self._archive is not None:
+                self._ledger.use_archive(self._archive)
+        sender = manager, incarnation
+        if sender not in self._settled:  # a session that began since is looked for in the archive
+            self._settled[sender] = self._ledger.settled_below(*sender)
+        return self._settled[sender]
 
 
 class SnapshotStamp:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from vedette_protocol import topics
+from vedette_protocol.closed_accounts import Archive
 from vedette_protocol.codec import BatchReader, encode
 from vedette_protocol.errors import (
     LedgerFullError,
@@ -17,7 +18,7 @@ from vedette_protocol.errors import (
     VersionError,
 )
 from vedette_protocol.limits import ACCOUNTS_MAX, EXTRAS_MAX, QUESTION_VERSION
-from vedette_protocol.messages import Ack, Batch, Buffer, Report, Run, Status, Stop
+from vedette_protocol.messages import OUTBOX, Ack, Batch, Buffer, Report, Run, Status, Stop
 from vedette_protocol.schema import Schema
 from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.replay.rows import RowAppender
@@ -45,6 +46,7 @@ from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
 from vedette_services.status.status import Rates, ReplayStatus, Samples
 
 _LOG_LINES_A_TICK = 5
+_ANSWERS_A_TURN = 256
 _COMES_AGAIN_S = 8.0  # a refused batch is sent again after 5, unless its manager has gone
 
 Frames = list[Buffer]
@@ -91,6 +93,7 @@ class GatewayState:
         elements: ElementBounds | None = None,
         rates_clock: Callable[[float], float] | None = None,
         run_length: int = 0,
+        archive: Archive | None = None,
     ) -> None:
         """State of a gateway.
 
@@ -103,6 +106,7 @@ class GatewayState:
             elements: the ranges of single elements of a sample; None: they are not checked.
             rates_clock: turns a `now` into the time that rates and lag are measured in.
             run_length: steps of a run, of a replay that is a queue; 0: it is none.
+            archive: has the accounts that the stamp has no room for; None: there is none.
         """
         self.run_id = run_id
         self.learner = learner
@@ -110,6 +114,11 @@ class GatewayState:
         self._policy = dict(policy or {})
         self._started = now
         self.ledger, self.actor_numbers = read_stamp(run_id, stamp, now)
+        if archive is not None:
+            self.ledger.use_archive(archive)
+        # Incarnations that are to be told that all they have is settled, though their accounts are
+        # closed.
+        self._answers: dict[tuple[str, int], None] = {}
         self._rates_clock = rates_clock or (lambda now: now)
         self.ledger.places.limit = max_managers
         self.fleet = Fleet(self._rates_clock, max_managers)
@@ -154,7 +163,7 @@ class GatewayState:
         self._behind = 0  # the epoch in which managers were seen to be ahead of this run
         size = batch_bytes or self._intake.full_bytes
         self._grants = CreditGrants(limiter, FlightLimits(), size, rows_per_batch)
-        self.safe = SafeBatches(run_id, now)
+        self.safe = SafeBatches(run_id, now, archive)
         """What managers with an outbox may delete."""
         self._ack_scheduler = AckScheduler(window, size, self.ledger.living)
         self._run: Run | None = None
@@ -391,10 +400,19 @@ class GatewayState:
 
     def _on_report(self, report: Report, now: float, key: str) -> None:
         manager = report.manager
+        if report.run_id == self.run_id and self.ledger.is_closed_with_all(report):
+            if len(self._answers) < _ANSWERS_A_TURN:  # the others report again
+                self._answers[manager, report.incarnation] = None
+            return
         was_living = manager in self.ledger.living
-        has_sent = self.ledger.has_sent(report)
         self.ledger.mark_alive(
-            manager, report.incarnation, now, key, has_sent=has_sent, ended=report.ended
+            manager,
+            report.incarnation,
+            now,
+            key,
+            has_sent=self.ledger.has_sent(report),
+            ended=report.ended,
+            has_outbox=OUTBOX in report.features,
         )
         self._grants.claims_left -= self.ledger.on_report(report, now, self._grants.claims_left)
         self.dirty = True
@@ -501,7 +519,7 @@ class GatewayState:
 
     def acks_due(self, now: float, inserted: int) -> list[Frames]:
         """Return the acks to send now. Call only after everything settled was committed."""
-        messages: list[Frames] = self.admission.pop_refusals()
+        messages: list[Frames] = [*self.admission.pop_refusals(), *self._pop_answers()]
         if not self._ack_scheduler.is_poll_due(now):
             return messages
         living = self.ledger.living
@@ -526,6 +544,29 @@ class GatewayState:
                 for incarnation in alive
             ]
         return messages
+
+    def _pop_answers(self) -> list[Frames]:
+        """Return the acks of closed accounts."""
+        answers = self._answers
+        self._answers = {}
+        position = self.position
+        return [
+            [
+                topics.manager_topic(manager),
+                *encode(
+                    self.ledger.make_ack(
+                        manager,
+                        incarnation,
+                        epoch=position.epoch,
+                        learner=self.learner,
+                        version=position.version,
+                        first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
+                        safe=self.safe.settled_below(manager, incarnation),
+                    )
+                ),
+            ]
+            for manager, incarnation in answers
+        ]
 
     def _update_grants(self) -> None:
         """Count what managers have used of their limits, before anything more is granted."""
@@ -619,6 +660,7 @@ class GatewayState:
         held = self._intake.bytes or self._blocks
         assert not held, "the stamp counts only rows that are in the ring"
         self.dirty = False
+        self.ledger.archive_closed()
         return pack_stamp(self.ledger, self.actor_numbers)
 
     # Status and log
@@ -665,6 +707,8 @@ class GatewayState:
             rejected_reason=self.rejected_reason,
             rejecting=self.rejecting,
             unusable=self.unusable,
+            rows=ring.inserted,
+            unsafe_batches=self.safe.unsafe_batches(self.ledger),
             evaluating=self.evaluations.state,
             confirms=self.evaluations.confirms,
             unevaluated=self.evaluations.missing,

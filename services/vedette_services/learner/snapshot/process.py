@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vedette_rl.replay.commits import STAMP_MAX_BYTES
@@ -22,6 +24,7 @@ from vedette_services.learner.snapshot.io_share import IoShare
 from vedette_services.learner.snapshot.writer import SnapshotWriter
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.replay_layout import replay_directory
+from vedette_services.run.ring_stamp import read_archive_end
 from vedette_services.run.snapshot_directory import snapshot_root
 from vedette_services.status.records import (
     SnapshotProgress,
@@ -58,13 +61,14 @@ class SnapshotProcess:
             lambda seconds: wait_readable(stop.fileno(), seconds),
             hurries=lambda: self._progress.state != "written" or self._is_over,
         )
-        self._writer = SnapshotWriter(
-            self._root, replay_directory(spec.config, spec.run.root), spec.run
-        )
+        replay = replay_directory(spec.config, spec.run.root)
+        archive_end = partial(read_archive_end, spec.run_id)
+        self._writer = SnapshotWriter(self._root, replay, spec.run, archive_end)
         self._learning = StatusRecordReader(spec.run.learning_map, TrainerStatus)
         self._record = StatusRecordWriter(spec.run.snapshot_map, SnapshotProgress)
         self._safe = LatestValueWriter(spec.run.safe_map, STAMP_MAX_BYTES)
-        self._progress = SnapshotProgress()
+        # What a process of this start has written that died: it was a generation, too.
+        self._progress = StatusRecordReader(spec.run.snapshot_map, SnapshotProgress).read()
 
     def run(self) -> None:
         """Serve until `stop` is set, or the snapshot is another learner's."""
@@ -78,22 +82,32 @@ class SnapshotProcess:
     def _take(self) -> None:
         """Take a generation, and say what has come of it."""
         self._share.begin()
+        self._note(replace(self._progress, began_s=time.monotonic()))
         try:
             generations = (self._writer.take(self._share) for _ in range(_TRIES))
             generation = next(filter(None, generations), None)
         except SnapshotTakenError as error:
-            self._note(SnapshotProgress("taken", why=error.newest))
+            self._note(replace(self._progress, state="taken", why=error.newest, began_s=0.0))
             return
         except OSError as error:
             why = f"{error.strerror or error} ({error.filename or self._root})"
-            self._note(SnapshotProgress("away", why=why))
+            failures = self._progress.failures + 1
+            away = replace(self._progress, state="away", why=why, began_s=0.0, failures=failures)
+            self._note(away)
             return
-        if generation is not None:
+        if generation is None:
+            self._note(replace(self._progress, began_s=0.0))
+        else:
             # Only now: what is called safe is in a generation that was verified.
             self._safe.write(generation.ring.stamp)
             self._note(
                 SnapshotProgress(
-                    "written", generation.number, generation.ring.inserted, generation.reserved
+                    "written",
+                    generation.number,
+                    generation.ring.inserted,
+                    generation.reserved,
+                    opt_steps=generation.opt_steps,
+                    completed_s=time.monotonic(),
                 )
             )
 

@@ -7,13 +7,14 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from vedette_rl.replay.frame_ring import open_reader
 from vedette_rl.replay.frame_stacks import FRAME_SPANS
-from vedette_rl.replay.ring_files import read_branch
-from vedette_rl.replay.ring_parts import PartsCopy, Pause, RingState
+from vedette_rl.replay.ring_files import ARCHIVE, read_branch
+from vedette_rl.replay.ring_parts import ColumnEntries, FileEntries, PartsCopy, Pause, RingState
 from vedette_rl.replay.syncing import SYNCED, SyncedCommit, read_synced
 from vedette_rl.storage.system import open_file, sync_mapped_file
 from vedette_services.errors import SnapshotTakenError
@@ -36,7 +37,7 @@ class SnapshotWriter:
 
     ::
 
-        writer = SnapshotWriter(Path("/mnt/other/run"), replay, run)
+        writer = SnapshotWriter(Path("/mnt/other/run"), replay, run, archive_end)
         while ...:
             generation = writer.take(pause)     # None: begin anew
             send(generation.ring.stamp)         # to managers: what is safe
@@ -45,22 +46,33 @@ class SnapshotWriter:
         root: the snapshot's directory.
         replay: the replay's, which a writer may have open, and whose last start is this one.
         run: the run's.
+        archive_end: returns the bytes of the replay's archive that belong to a stamp.
     """
 
-    def __init__(self, root: Path, replay: Path, run: RunDirectory) -> None:
+    def __init__(
+        self,
+        root: Path,
+        replay: Path,
+        run: RunDirectory,
+        archive_end: Callable[[bytes], int],
+    ) -> None:
         self._root = root
         self._replay = replay
         self._run = run
+        self._archive_end = archive_end
         self._starts = ReplayStarts.read(replay)
         self._directory = SnapshotDirectory(root)
         self._reader = open_reader(replay)
         self._synced_file = open_file(replay / SYNCED, writable=True)
         self._writer = f"{self._starts.newest}-{secrets.token_hex(4)}"
         self._follows = ""  # the name of the generation from which the copies go on
-        self._rows = PartsCopy(root, f"rows-{self._writer}", self._reader.columns)
+        self._rows = PartsCopy(root, f"rows-{self._writer}", ColumnEntries(self._reader.columns))
         self._frames: PartsCopy | None = None
         if self._reader.shared:
-            self._frames = PartsCopy(root, f"frames-{self._writer}", self._reader.shared)
+            shared = ColumnEntries(self._reader.shared)
+            self._frames = PartsCopy(root, f"frames-{self._writer}", shared)
+        archive = FileEntries(replay / ARCHIVE)
+        self._archive = PartsCopy(root, f"archive-{self._writer}", archive)
         self._files = RunFilesCopy(root, f"file-{self._writer}", run)
 
     def take(self, pause: Pause) -> Generation | None:
@@ -80,9 +92,12 @@ class SnapshotWriter:
         if newest is not None and is_stranger(newest, self._starts, self._reader.inserted):
             raise SnapshotTakenError(self._root, str(newest))
         synced = self._read_synced()
-        self._go_on_from(view, synced)
+        archive_end = self._archive_end(synced.commit.stamp)
+        self._go_on_from(view, synced, archive_end)
         try:
             files = self._files.follow(lambda: self._reader.inserted, synced.commit.inserted, pause)
+            self._archive.follow(archive_end, 0, lambda: 0, pause)
+            self._archive.sync()
             self._copy_rows(synced, pause)
             generation = self._make(view, synced, files)
             is_newest = self._directory.create(generation)
@@ -100,6 +115,7 @@ class SnapshotWriter:
     def close(self) -> None:
         """Close the files."""
         self._rows.close()
+        self._archive.close()
         if self._frames is not None:
             self._frames.close()
         os.close(self._synced_file)
@@ -126,16 +142,22 @@ class SnapshotWriter:
         sync_mapped_file(self._synced_file)
         return found
 
-    def _go_on_from(self, view: SnapshotView, synced: SyncedCommit) -> None:
+    def _go_on_from(self, view: SnapshotView, synced: SyncedCommit, archive_end: int) -> None:
         """Have the copies go on from the newest generation; from nothing, where that is not whole:
         then all is copied anew."""
         newest = view.newest
-        is_whole = newest is not None and newest is view.whole
-        if newest is None or not is_whole or newest.ring.inserted > synced.commit.inserted:
+        if newest is not view.whole or (
+            newest is not None
+            and (
+                newest.ring.inserted > synced.commit.inserted
+                or newest.ring.archive_end > archive_end
+            )
+        ):
             newest = None
         if newest is not None and newest.name == self._follows:
             return
         self._rows.give_up(newest.ring.rows if newest else ())
+        self._archive.give_up(newest.ring.archive if newest else ())
         if self._frames is not None:
             self._frames.give_up(newest.ring.frames if newest else ())
         self._files.give_up(newest.files if newest else ())
@@ -178,6 +200,7 @@ class SnapshotWriter:
             branch=read_branch(self._replay),
             rows=tuple(self._rows.parts),
             frames=tuple(self._frames.parts) if self._frames is not None else (),
+            archive=tuple(self._archive.parts),
             stamp=synced.commit.stamp,
         )
         return Generation(

@@ -16,12 +16,15 @@ from manager_rig import MODEL, SCHEMA
 from vedette_protocol.codec import decode_control, decode_up, encode
 from vedette_protocol.messages import OUTBOX, Buffer, Report, Run
 from vedette_rl.replay.limiter import Limiter
+from vedette_rl.storage import record_file
+from vedette_rl.storage.record_file import RecordFile
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.handover import FinishedBatch
 from vedette_services.actors.instructions import Exit, Instruction, SendBatches, SendReport
 from vedette_services.actors.manager_state import ManagerState
 from vedette_services.actors.outbox.files import OutboxFiles
 from vedette_services.learner.gateway.state import GatewayState, Position
+from vedette_services.run.ring_stamp import read_archive_end
 
 RUN_ID = "r1"
 FREE = Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1)
@@ -36,9 +39,11 @@ class Learner:
         older: of a release that knows no outbox.
     """
 
-    def __init__(self, rng: random.Random, *, older: bool) -> None:
+    def __init__(self, rng: random.Random, directory: Path, *, older: bool) -> None:
         self.rng = rng
         self.older = older
+        self.path = directory / "archive"
+        self.archive: RecordFile | None = None
         self.committed: tuple[list[float], bytes] = ([], b"")
         self.synced = self.committed
         self.epoch = 0
@@ -49,8 +54,18 @@ class Learner:
         self.epoch += 1
         self.rows = list(self.committed[0])
         name = self.rng.getrandbits(60)
+        stamp = self.committed[1]
+        self.end()
+        self.archive = RecordFile(self.path, read_archive_end(RUN_ID, stamp))
         self.state = GatewayState(
-            RUN_ID, name, SCHEMA, stamp=self.committed[1], now=now, limiter=FREE, rows_per_batch=4
+            RUN_ID,
+            name,
+            SCHEMA,
+            stamp=stamp,
+            now=now,
+            limiter=FREE,
+            rows_per_batch=4,
+            archive=self.archive,
         )
         self.state.position = Position(epoch=self.epoch, version=1)
         features = () if self.older else (OUTBOX,)
@@ -58,7 +73,16 @@ class Learner:
         run = Run(RUN_ID, self.epoch, name, SCHEMA, MODEL, *settings, 0, 4, 8, features)
         self.run = [bytes(frame) for frame in self.state.announce_run(run)[0][1:]]
 
+    def end(self) -> None:
+        if self.archive is not None:
+            self.archive.close()
+
     def lose_power(self, now: float) -> None:
+        assert self.archive is not None
+        synced = self.archive.synced
+        self.end()
+        if self.path.exists():
+            os.truncate(self.path, synced)
         self.committed = self.synced
         self.start(now)
 
@@ -132,7 +156,7 @@ class World:
     def __init__(self, seed: int, directory: Path, *, older: bool) -> None:
         self.rng = random.Random(seed)
         self.now = 0.0
-        self.learner = Learner(self.rng, older=older)
+        self.learner = Learner(self.rng, directory, older=older)
         self.robots = [
             Robot(self.rng, directory / str(number), f"m{number}") for number in range(2)
         ]
@@ -225,6 +249,11 @@ class World:
                 each.connects_at = self.now + self.rng.random()
 
 
+@pytest.fixture(autouse=True)
+def syncs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_file, "_BETWEEN_S", 0.0)
+
+
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_every_row_is_stored_once_whoever_is_killed(tmp_path: Path, seed: int, older: bool) -> None:
@@ -240,6 +269,7 @@ def test_every_row_is_stored_once_whoever_is_killed(tmp_path: Path, seed: int, o
     counts = world.learner.state.accounting()
     assert (counts.produced, counts.inserted) == (world.produced, world.produced)
     assert counts.lost == counts.in_flight == 0
+    world.learner.end()
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
@@ -257,3 +287,5 @@ def test_no_row_is_stored_twice_where_outboxes_are_put_back_from_older_copies(
     rows = world.learner.rows
     assert len(set(rows)) == len(rows) > 500
     assert world.learner.state.accounting().inserted == len(rows)
+    assert world.learner.state.ledger.archive_end > 0
+    world.learner.end()

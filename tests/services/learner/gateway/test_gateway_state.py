@@ -7,6 +7,7 @@ import pytest
 from configurations import configured  # of tests/support
 
 from vedette_protocol import topics
+from vedette_protocol.closed_accounts import Archive
 from vedette_protocol.codec import decode_control, decode_up, encode, encode_question
 from vedette_protocol.column import Column
 from vedette_protocol.limits import EXTRAS_MAX, OLD_ACCOUNTS_MAX
@@ -40,6 +41,7 @@ def gateway(
     admitted: tuple[str, ...] = ("m",),
     max_managers: int = 2048,
     max_env_steps: int = 0,
+    archive: Archive | None = None,
 ) -> GatewayState:
     """A gateway; unless it restores a stamp, the managers `admitted` have reported and an ack."""
     state = GatewayState(
@@ -52,6 +54,7 @@ def gateway(
         rows_per_batch=4,
         max_managers=max_managers,
         max_env_steps=max_env_steps,
+        archive=archive,
     )
     state.position = Position(epoch=1, version=10)
     state.announce_run(Run(RUN_ID, 1, 7, SCHEMA, MODEL, {}, {}, {}, 0, 4, 4))

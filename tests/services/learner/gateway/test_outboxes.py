@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ from test_gateway_state import batch_frames, gateway, report_frames
 from vedette_protocol.codec import decode_control
 from vedette_protocol.limits import RETIRED_MAX
 from vedette_protocol.messages import OUTBOX, Ack
+from vedette_rl.storage import record_file
+from vedette_rl.storage.record_file import RecordFile
 from vedette_services.learner.gateway.fleet import BOTH_ALIVE_S
 from vedette_services.learner.gateway.state import GatewayState
 
@@ -65,6 +70,83 @@ def test_safe_is_what_the_last_sync_has_and_is_told_to_outboxes_alone() -> None:
     assert (later.contiguous, later.safe) == (2, 1)
 
 
+def test_what_is_stored_and_not_safe_yet_is_counted() -> None:
+    state = gateway(admitted=())
+    state.on_samples(report_frames(**OF_OUTBOX), 1.0)
+    state.on_samples(report_frames(manager="other"), 1.0)
+    acks(state, 1.0)
+    store(state, 0, 5, 1.1)
+    state.safe.on_synced(state.stamp())
+    for seq in (1, 2, 4):
+        store(state, seq, 5, 2.1)
+    assert state.safe.unsafe_batches(state.ledger) == 2
+    state.safe.on_synced(state.stamp())
+    assert state.safe.unsafe_batches(state.ledger) == 0
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordFile]:
+    monkeypatch.setattr(record_file, "_BETWEEN_S", 0.0)
+    records = RecordFile(tmp_path / "archive", 0)
+    yield records
+    records.close()
+
+
+def commit(state: GatewayState, archive: RecordFile) -> bytes:
+    """A stamp, once the disk has what left it."""
+    state.stamp()
+    deadline = time.monotonic() + 30.0
+    while archive.synced < archive.end:
+        assert time.monotonic() < deadline, "it is not synced"
+        time.sleep(0.005)
+    return state.stamp()
+
+
+def store_ended(state: GatewayState, incarnations: range) -> None:
+    """A batch of each of many incarnations that have ended."""
+    for incarnation in incarnations:
+        now = 0.1 * incarnation
+        ended = report_frames(incarnation=incarnation, produced=4, sequenced=1, **ENDED)
+        state.on_samples(ended, now)
+        acks(state, now)
+        store(state, 0, incarnation, now)
+
+
+def test_a_closed_incarnation_of_which_all_is_settled_is_answered_and_opens_no_account(
+    archive: RecordFile,
+) -> None:
+    """It waits until all is safe: at each report its account would close another one."""
+    state = gateway(admitted=(), archive=archive)
+    store_ended(state, range(100, 120))
+    stamp = commit(state, archive)
+    opened = len(state.ledger.alive_incarnations())
+    first = report_frames(incarnation=100, produced=4, sequenced=1, **ENDED)
+    state.on_samples(first, 20.0)
+    [answer] = [ack for ack in acks(state, 20.0) if ack.incarnation == 100]
+    assert (answer.contiguous, answer.safe) == (1, 0)
+    state.safe.on_synced(stamp)
+    state.on_samples(first, 30.0)
+    [answer] = [ack for ack in acks(state, 30.0) if ack.incarnation == 100]
+    assert (answer.contiguous, answer.safe) == (1, 1)
+    assert not state.ledger.has_account("m", 100)
+    assert len(state.ledger.alive_incarnations()) == opened
+    assert state.accounting().inserted == 80
+
+
+def test_an_incarnation_with_more_than_its_closed_account_has_is_opened_again(
+    archive: RecordFile,
+) -> None:
+    state = gateway(admitted=(), archive=archive)
+    store_ended(state, range(100, 120))
+    restarted = gateway(stamp=commit(state, archive), archive=archive)
+    restarted.on_samples(report_frames(incarnation=100, produced=8, sequenced=2, **ENDED), 20.0)
+    acks(restarted, 20.0)
+    store(restarted, 0, 100, 20.1)
+    store(restarted, 1, 100, 20.1)
+    counts = restarted.accounting()
+    assert (counts.inserted, counts.duplicates) == (84, 4)
+
+
 def test_a_second_process_with_an_outbox_that_is_refused_sends_its_rows_after_all() -> None:
     """It is refused for its id, and comes back with another one and its old files."""
     state = gateway(admitted=())
@@ -107,10 +189,13 @@ def test_a_dropped_batch_that_was_stored_after_all_counts_once() -> None:
     assert (counts.produced, counts.inserted, counts.dropped, counts.lost) == (8, 4, 4, 0)
 
 
-@pytest.mark.parametrize("sent", [0, 1])
-def test_what_a_ledger_may_have_forgotten_is_refused_and_a_new_incarnation_is_not(
-    sent: int,
+@pytest.mark.parametrize(
+    ("sent", "features", "opens"), [(0, (), True), (1, (), False), (1, (OUTBOX,), True)]
+)
+def test_what_a_ledger_may_have_forgotten_is_refused_and_nothing_else(
+    sent: int, features: tuple[str, ...], opens: bool
 ) -> None:
+    """It never forgets what a manager with an outbox has sent."""
     state = gateway(admitted=(), max_managers=2)
     now = 1.0
     for number in range(RETIRED_MAX + 3):
@@ -123,5 +208,5 @@ def test_what_a_ledger_may_have_forgotten_is_refused_and_a_new_incarnation_is_no
     now += 20.0
     state.tick(now)
     holds: dict[str, Any] = {"produced": 4, "window_rows": 4, "sequenced": sent}
-    state.on_samples(report_frames(**holds, **OF_OUTBOX), now)
-    assert state.ledger.has_account("m", 5) is (sent == 0)
+    state.on_samples(report_frames(**holds, features=features), now)
+    assert state.ledger.has_account("m", 5) is opens

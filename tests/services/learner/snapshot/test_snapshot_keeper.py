@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +15,19 @@ from configurations import configured
 from starts import spec_of
 
 from vedette_services.errors import SnapshotAwayError, SnapshotTakenError, StoppedWaitingError
-from vedette_services.host.processes import StopSignals
+from vedette_services.host.processes import StopSignals, WakeupEvent
 from vedette_services.learner.gateway.safe_batches import SnapshotStamp
 from vedette_services.learner.snapshot.keeper import SnapshotKeeper
+from vedette_services.learner.snapshot.process import SnapshotProcess
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.from_snapshot import restore_run
 from vedette_services.run.replay_starts import ReplayStarts
 from vedette_services.run.snapshot_directory import SnapshotDirectory
+from vedette_services.run.status_files import StatusReader
+from vedette_services.status.records import SnapshotProgress, StatusRecordReader
+from vedette_services.status.status import SnapshotStatus
 
 
 @pytest.fixture
@@ -36,8 +42,8 @@ def spec(tmp_path: Path) -> LearnerSpec:
     return make_spec(tmp_path / "run", tmp_path / "snapshot")
 
 
-def make_spec(out: Path, snapshot: Path) -> LearnerSpec:
-    settings = ("replay.capacity=6000", f"learner.snapshot={snapshot}")
+def make_spec(out: Path, snapshot: Path, *more: str) -> LearnerSpec:
+    settings = ("replay.capacity=6000", f"learner.snapshot={snapshot}", *more)
     run = RunDirectory(out)
     run.make()
     spec = spec_of(
@@ -45,6 +51,17 @@ def make_spec(out: Path, snapshot: Path) -> LearnerSpec:
     )
     spec.write()
     return spec
+
+
+def wait_for(
+    reader: StatusReader, until: Callable[[SnapshotStatus], bool], seconds: float = 30.0
+) -> SnapshotStatus:
+    """The snapshot's part of the status, once it is as it should be."""
+    deadline = time.monotonic() + seconds
+    while not until(found := reader.read().snapshot):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+    return found
 
 
 def begin(spec: LearnerSpec, stop: StopSignals) -> SnapshotKeeper:
@@ -72,6 +89,37 @@ def test_a_start_is_in_the_snapshot_before_anybody_is_answered(
     last = SnapshotDirectory(tmp_path / "snapshot").look().whole
     assert last is not None
     assert last.number == newest.number + 1
+
+
+def test_the_status_has_the_newest_generation_and_why_no_newer_one_is_written(
+    tmp_path: Path, stop: StopSignals
+) -> None:
+    spec = make_spec(tmp_path / "run", tmp_path / "snapshot", "learner.snapshot_interval_s=1")
+    keeper = begin(spec, stop)
+    reader = StatusReader(spec)
+    first = reader.read().snapshot
+    assert (first.directory, first.state) == (str(tmp_path / "snapshot"), "written")
+    assert (first.failures, first.failing) == (0, "")
+    (tmp_path / "snapshot").rename(tmp_path / "away")
+    away = wait_for(reader, lambda found: bool(found.failing))
+    assert "No such file or directory" in away.failing
+    assert (away.state, away.failures) == ("away", 1)
+    assert away.generation is not None, "what was written counts"
+    (tmp_path / "away").rename(tmp_path / "snapshot")
+    back = wait_for(reader, lambda found: not found.failing)
+    assert (back.state, back.generation, back.failures) == ("written", away.generation + 1, 0)
+    keeper.end()
+
+
+def test_a_process_that_died_has_written_what_its_successor_goes_on_from(
+    spec: LearnerSpec, stop: StopSignals
+) -> None:
+    begin(spec, stop).close()
+    written = StatusRecordReader(spec.run.snapshot_map, SnapshotProgress).read()
+    with contextlib.closing(WakeupEvent()) as end:
+        found = SnapshotProcess(spec, end)._progress
+    assert found == written
+    assert found.state == "written"
 
 
 def test_the_first_start_is_refused_where_the_directory_cannot_be_made(

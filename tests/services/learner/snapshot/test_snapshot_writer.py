@@ -43,6 +43,7 @@ class Learner:
         self.run.make()
         self.snapshot = snapshot
         self.ring: RingWriter | None = None
+        self.archive_end = 0  # of each stamp
         self.start()
 
     def start(self) -> None:
@@ -53,7 +54,9 @@ class Learner:
         )
         starts = ReplayStarts.read(self.run.replay).with_start(self.ring.inserted)
         starts.write(self.run.replay)
-        self.writer = SnapshotWriter(self.snapshot, self.run.replay, self.run)
+        self.writer = SnapshotWriter(
+            self.snapshot, self.run.replay, self.run, lambda stamp: self.archive_end
+        )
 
     def stop(self) -> None:
         if self.ring is not None:
@@ -129,6 +132,36 @@ def test_a_generation_copies_only_what_is_new_and_removes_what_is_not_needed(
     assert len(list(learner.snapshot.glob("generation-*"))) == 2
     restore_run(learner.snapshot, tmp_path / "new")
     assert_restored(tmp_path / "new", 4000)
+
+
+def test_a_generation_has_the_archive_up_to_the_length_of_its_stamp(
+    learner: Learner, tmp_path: Path
+) -> None:
+    archive = learner.run.replay / ring_files.ARCHIVE
+    content = bytes(range(256)) * 40
+    for end in (1000, 1000, 7000):
+        archive.write_bytes(content)  # the file is ahead of the stamp
+        learner.archive_end = end
+        learner.insert(100)
+        learner.sync()
+        generation = learner.take()
+        assert generation.ring.archive_end == end
+    learner.stop()
+    learner.start()  # another process goes on from what the one before has copied
+    learner.archive_end = 9000
+    parts = learner.take().ring.archive
+    assert [(part.first, part.end) for part in parts] == [(0, 7000), (7000, 9000)]
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert (tmp_path / "new" / "replay" / ring_files.ARCHIVE).read_bytes() == content[:9000]
+    assert_restored(tmp_path / "new", 300)
+
+
+def test_a_generation_without_archive_makes_none(learner: Learner, tmp_path: Path) -> None:
+    learner.insert(100)
+    learner.sync()
+    assert learner.take().ring.archive == ()
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert not (tmp_path / "new" / "replay" / ring_files.ARCHIVE).exists()
 
 
 def test_a_copy_of_the_directory_is_whole_at_every_moment(learner: Learner, tmp_path: Path) -> None:
@@ -406,7 +439,7 @@ def test_frames_that_rows_share_travel_with_them(tmp_path: Path) -> None:
     run.make()
     ring = counting_frames.open_ring(run.replay)
     ReplayStarts.read(run.replay).with_start(0).write(run.replay)
-    writer = SnapshotWriter(tmp_path / "snapshot", run.replay, run)
+    writer = SnapshotWriter(tmp_path / "snapshot", run.replay, run, lambda stamp: 0)
     for count in (9, 23, 12):
         for _ in range(count):
             rows = min(counting_frames.BATCH, ring.room)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,18 @@ from vedette_services.learner.trainer.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.queue_place import kept_at_start
 from vedette_services.run.replay_layout import replay_directory, replay_layout
-from vedette_services.status.records import TrainerStatus
+from vedette_services.status.assembly import assemble_status
+from vedette_services.status.records import NO_SAMPLES, GatewayStatus, TrainerStatus
+from vedette_services.status.status import Eval
 
-CONFIG = configured(
+SETTINGS = (
     "preset=none",
     "replay.capacity=400",
     "actors.envs_per_actor=4",
     "learner.recorders=[]",
     "learner.eval_interval=0",
-    env="CartPole-v1",
-    agent=NAME,
 )
+CONFIG = configured(*SETTINGS, env="CartPole-v1", agent=NAME)
 SPACES = environment_spaces(CONFIG.env)
 
 
@@ -145,6 +147,25 @@ def test_a_checkpoint_is_named_once_the_disk_has_the_rows_that_it_knows_of(
     again = run.train(Watching(synced=160))
     assert again.unsaved == ""
     assert run.kept == 128
+
+
+def test_rows_that_come_while_a_run_ends_wait_until_the_next_start_passes_them_over_as_stale(
+    tmp_path: Path,
+) -> None:
+    """As an outage's rows that are uploaded behind the last optimization step."""
+    config = configured(*SETTINGS, "replay.max_lag=1", env="CartPole-v1", agent=NAME)
+    run = Run(tmp_path, config)
+    run.insert(20)
+    last = run.train(Watching())
+    assert last.opt_steps > 1
+    assert (last.taken, last.replay.waiting) == (160, 0)
+    run.insert(5)  # of the first model
+    ingest = GatewayStatus(rows=200, samples=replace(NO_SAMPLES, inserted=200))
+    status = assemble_status(run.run_id, config, last, ingest, Eval())
+    assert status.replay.waiting == 40
+    again = run.train(Watching())
+    assert (again.taken, again.replay.waiting) == (200, 0)
+    assert again.replay.stale == (last.replay.stale or 0) + 40
 
 
 def test_another_replay_has_all_its_rows_before_it(tmp_path: Path) -> None:
