@@ -97,7 +97,7 @@ def _take_over(root: Path) -> tuple[Generation, int, list[str]]:
             whole,
             number=view.next_number,
             name=new_name(),
-            parent=view.newest.name,
+            parent=view.newest_name,
             start=starts.newest,
             starts=starts.starts,
             reserved=view.reserved + 1 + EPOCHS_RESERVED,

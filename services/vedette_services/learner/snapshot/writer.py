@@ -183,7 +183,7 @@ class SnapshotWriter:
         return Generation(
             number=view.next_number,
             name=new_name(),
-            parent=view.newest.name if view.newest is not None else "",
+            parent=view.newest_name,
             start=starts.newest,
             starts=starts.starts,
             reserved=reserved,

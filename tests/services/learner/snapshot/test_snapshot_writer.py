@@ -320,6 +320,51 @@ def test_a_directory_that_was_put_back_gets_its_end_again(learner: Learner, tmp_
     assert_restored(tmp_path / "new", 600)
 
 
+def test_a_generation_that_was_begun_before_the_directory_was_put_back_is_not_created(
+    learner: Learner, tmp_path: Path, learners: ExitStack
+) -> None:
+    """Its writer was taken for dead, and another learner was started from the older copy."""
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    shutil.copytree(learner.snapshot, tmp_path / "older")
+    for _ in range(2):
+        learner.insert(100)
+        learner.sync()
+        learner.take()
+
+    def put_back(size: int) -> None:
+        if (tmp_path / "older").exists():
+            shutil.rmtree(learner.snapshot)
+            (tmp_path / "older").rename(learner.snapshot)
+            restore_run(learner.snapshot, tmp_path / "new")
+
+    learner.insert(100)
+    learner.sync()
+    assert learner.writer.take(put_back) is None
+    successor = Learner(tmp_path / "new", learner.snapshot)
+    learners.callback(successor.stop)
+    assert successor.take().ring.inserted == 100
+    with pytest.raises(SnapshotTakenError):
+        learner.take()
+
+
+def test_another_learners_directory_in_the_place_of_ones_own_is_noticed(
+    learner: Learner, tmp_path: Path, learners: ExitStack
+) -> None:
+    """Another share is mounted there, whose generations have the same numbers."""
+    other = Learner(tmp_path / "other-run", tmp_path / "other")
+    learners.callback(other.stop)
+    for each in (learner, other):
+        each.insert(100)
+        each.sync()
+        each.take()
+    learner.snapshot.rename(tmp_path / "unmounted")
+    other.snapshot.rename(learner.snapshot)
+    with pytest.raises(SnapshotTakenError):
+        learner.take()
+
+
 def test_a_part_that_is_gone_is_noticed_and_all_rows_are_copied_anew(
     learner: Learner, tmp_path: Path
 ) -> None:
