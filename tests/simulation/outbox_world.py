@@ -187,8 +187,9 @@ class World:
 
     def on_commit(self, disk: ReplayDisk, rows: list[Row]) -> None:
         host = next(learner.name for learner in self.learners if learner.disk is disk)
-        if self._epochs.setdefault(disk.epoch, host) != host and not self._may_be_of_two(disk.epoch):
-            raise BrokenPromiseError(f"two learners have served under epoch {disk.epoch}")
+        epoch = disk.epoch
+        if self._epochs.setdefault(epoch, host) != host and not self._may_be_of_two(epoch):
+            raise BrokenPromiseError(f"two learners have served under epoch {epoch}")
         stored = set(disk.rows)
         for row in rows:
             if row in stored:
@@ -557,7 +558,8 @@ class World:
         self._at_risk |= before - self.snapshot.rows
         self._contested = self._contested or self._replaced_lives or self._is_of_another_line
         self._was_contested = self._was_contested or self._contested
-        self._give_twice(max((each.reserved for each in generations.generations.values()), default=0))
+        reserved = [known.reserved for known in generations.generations.values()]
+        self._give_twice(max(reserved, default=0))
         # The learner's disk was put back a moment before: both disks have lost them.
         disk = self.learners[self.current].disk
         if disk is not None:

@@ -42,6 +42,7 @@ from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.regular_files import open_regular, parse_json
 from vedette_rl.storage.system import sync_file
 from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import SnapshotFormatError
 from vedette_services.run.replay_starts import ReplayStart, ReplayStarts, starts_from_json
 
 EPOCHS_RESERVED = 1000
@@ -147,7 +148,8 @@ class Generation:
         """Read the content of a file.
 
         Raises:
-            ReplayFormatError: it is not whole, or of a later release.
+            ReplayFormatError: it is not whole.
+            SnapshotFormatError: it is of a later release.
         """
         body = content[:-_DIGEST_BYTES]
         if len(content) < _HEAD.size + _DIGEST_BYTES or _digest(body) != content[-_DIGEST_BYTES:]:
@@ -157,7 +159,7 @@ class Generation:
             raise ReplayFormatError(f"{path} is no generation of a snapshot")
         head = parse_json(body[_HEAD.size : _HEAD.size + text])
         if head["format"] != _FORMAT:
-            raise ReplayFormatError(f"{path} is of a later release: use that one")
+            raise SnapshotFormatError(path)
         branch = head["branch"]
         ring = RingState(
             manifest_from_json(head["manifest"], path),
@@ -191,12 +193,14 @@ class SnapshotView:
     Args:
         next_number: no generation has it, or a higher one.
         newest: the newest generation that can be read; None: there is none.
+        unreadable: the names of files above it: of writers that were killed, or damaged.
         whole: the newest one that can be read and whose files are all there; None: there is none.
         reserved: the highest epoch that any of them reserves.
     """
 
     next_number: int
     newest: Generation | None
+    unreadable: tuple[str, ...]
     whole: Generation | None
     reserved: int
 
@@ -209,7 +213,8 @@ class SnapshotView:
 class SnapshotDirectory:
     """Reads and writes the generations of a directory.
 
-    Every method raises an OSError where the directory cannot be reached or written.
+    Every method raises an OSError where the directory cannot be reached or written, and a
+    SnapshotFormatError where a later release writes there.
 
     Args:
         root: the directory.
@@ -224,15 +229,19 @@ class SnapshotDirectory:
         there = self._names()
         numbered = _numbered(there)
         found: list[Generation] = []
+        unreadable: list[str] = []
         for _, name in reversed(numbered):
-            # Its writer was killed, or it is damaged, or just removed as an old one.
-            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
-                found.append(self._generation(name))
+            with contextlib.suppress(FileNotFoundError):  # just removed as an old one
+                try:
+                    found.append(self._generation(name))
+                except ReplayFormatError:
+                    unreadable += [] if found else [name]
         self._read = {name: self._read[name] for _, name in numbered if name in self._read}
         whole = next((one for one in found if self._has_all(one, there)), None)
         return SnapshotView(
             next_number=numbered[-1][0] + 1 if numbered else 1,
             newest=found[0] if found else None,
+            unreadable=tuple(unreadable),
             whole=whole,
             reserved=max((one.reserved for one in found), default=0),
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from vedette_rl.replay.commits import STAMP_MAX_BYTES
 from vedette_rl.storage.latest_value import LatestValueWriter
 from vedette_rl.storage.system import wait_readable
-from vedette_services.errors import SnapshotTakenError
+from vedette_services.errors import SnapshotFormatError, SnapshotTakenError
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_up_logging
 from vedette_services.host.process_end import run_to_end
@@ -65,6 +65,7 @@ class SnapshotProcess:
         self._record = StatusRecordWriter(spec.run.snapshot_map, SnapshotProgress)
         self._safe = LatestValueWriter(spec.run.safe_map, STAMP_MAX_BYTES)
         self._progress = SnapshotProgress()
+        self._fault = ""  # why the directory cannot be written; "": it can
 
     def run(self) -> None:
         """Serve until `stop` is set, or the snapshot is another learner's."""
@@ -85,28 +86,42 @@ class SnapshotProcess:
             self._note(SnapshotProgress("taken", why=error.newest))
             return
         except OSError as error:
-            why = f"{error.strerror or error} ({error.filename or self._root})"
-            self._note(SnapshotProgress("away", why=why))
+            what = error.strerror or str(error)
+            self._note_away(what, f"{what} ({error.filename or self._root})")
+            return
+        except SnapshotFormatError as error:
+            self._note_away(str(error), str(error))
             return
         if generation is not None:
             # Only now: what is called safe is in a generation that was verified.
             self._safe.write(generation.ring.stamp)
+            self._fault = ""
             self._note(
                 SnapshotProgress(
                     "written", generation.number, generation.ring.inserted, generation.reserved
                 )
             )
 
+    def _note_away(self, what: str, why: str) -> None:
+        """Note that the directory cannot be written; log it once for each fault.
+
+        Args:
+            what: the fault.
+            why: the same with the name of a file, which is another one at each try.
+        """
+        if what != self._fault:
+            log.warning(
+                "learner.snapshot: %s: nothing more is safe, and outboxes keep what they send, "
+                "until it can be written",
+                why,
+            )
+        self._fault = what
+        self._note(SnapshotProgress("away", why=why))
+
     def _note(self, progress: SnapshotProgress) -> None:
         before = self._progress
         self._progress = progress
         self._record.write(progress)
-        if progress.state == "away" and before.why != progress.why:
-            log.warning(
-                "learner.snapshot: %s: nothing more is safe, and outboxes keep what they send, "
-                "until it can be written",
-                progress.why,
-            )
         if progress.state == "written" and before.state != "written":
             log.info(
                 "the snapshot in %s has %d rows (generation %d)",
