@@ -197,18 +197,19 @@ def _place_on_this_host(snapshot: Path, given: list[str], *, new: bool) -> list[
     return [f"{key}={value}" for key, value in place.items()]
 
 
-def _restore(snapshot: Path, out: Path | None, load: Callable[..., object]) -> None:
+def _restore(snapshot: Path, out: Path | None, load: Callable[..., LoadedConfig]) -> None:
     """Make the run directory from a snapshot.
 
     Args:
         load: loads the configuration of this start, given the run's own as `saved`.
     """
     from vedette_services.errors import UsageError
+    from vedette_services.run.checks import check_settings
     from vedette_services.run.from_snapshot import restore_run
 
     if out is None:
         raise UsageError("--from-snapshot: add --out DIR, where the run is to go on")
-    for line in restore_run(snapshot, out, lambda saved: load(saved=saved)):
+    for line in restore_run(snapshot, out, lambda saved: check_settings(load(saved=saved).config)):
         say(line)
 
 
