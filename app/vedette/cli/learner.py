@@ -182,19 +182,22 @@ def _place_on_this_host(snapshot: Path, given: list[str], *, new: bool) -> list[
     on this host.
 
     Args:
-        given: settings of the command line, which may be none of these.
+        given: settings of the command line, which may not say otherwise.
     """
     from vedette_services.errors import UsageError
 
     if new:
         raise UsageError("--from-snapshot: a run goes on: leave --fresh and --new-replay out")
-    place = {"learner.snapshot": json.dumps(str(snapshot.absolute())), "replay.directory": "none"}
-    for key in place.keys() & {text.partition("=")[0] for text in given}:
-        raise UsageError(
-            f"--from-snapshot: leave {key} out: the run goes on with this snapshot, and its replay "
-            "is in --out; a later start may change that"
-        )
-    return [f"{key}={value}" for key, value in place.items()]
+    folder = str(snapshot.absolute())
+    place = {"learner.snapshot": (folder, str(snapshot)), "replay.directory": ("none",)}
+    for text in given:
+        key, _, value = text.partition("=")
+        if key in place and value.strip("\"'") not in place[key]:
+            raise UsageError(
+                f"--from-snapshot: leave {key} out: the run goes on with this snapshot, and its "
+                "replay is in --out; a later start may change that"
+            )
+    return [f"learner.snapshot={json.dumps(folder)}", "replay.directory=none"]
 
 
 def _restore(snapshot: Path, out: Path | None, load: Callable[..., LoadedConfig]) -> None:

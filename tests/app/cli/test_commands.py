@@ -183,6 +183,7 @@ def test_actors_on_the_learners_host_leave_it_a_core(
         (["--out", "full"], "full is there already"),
         (["--out", "new", "learner.snapshot=x"], "leave learner.snapshot out: the run goes on"),
         (["--out", "new", "--set", "replay.directory=x"], "leave replay.directory out"),
+        (["--out", "new", "learner.snapshot=nowhere"], "nowhere: No such file or directory"),
     ],
 )
 def test_a_start_from_a_snapshot_that_cannot_be_says_why(
