@@ -747,9 +747,9 @@ class World:
             raise BrokenPromiseError(f"{lost} rows count as lost, {excused} are")
 
 
-def play(seed: int, rules: Rules = ALL) -> str:
+def play(seed: int, rules: Rules = ALL, kinds: Sequence[str] | None = None) -> str:
     """Play one schedule. Return what is wrong; "" if nothing is."""
-    world = World(seed, rules)
+    world = World(seed, rules, kinds)
     try:
         world.run()
     except AssertionError as error:
