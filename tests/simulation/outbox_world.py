@@ -617,7 +617,7 @@ class World:
             for _ in range(self.rng.randint(1, 4)):
                 old.take_snapshot()
         if "roll_back_snapshot" in self._kinds and self.rng.random() < 0.5:
-            self._fail_roll_back_snapshot()  # its disk was replaced, for which the learner waits
+            self._fail("roll_back_snapshot")  # its disk was replaced, for which the learner waits
         self._replace(destroyed=False)
         if self.rng.random() < 0.2:
             self._replace(destroyed=False)  # two operators
