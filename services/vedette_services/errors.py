@@ -26,7 +26,8 @@
     │   ├── RunMovedError              its directory was renamed, removed or replaced
     │   └── RunTakenOverError      3   another learner has taken it over
     ├── SnapshotTakenError         3   a snapshot is another learner's; SnapshotAwayError  1: it is
-    │                                  out of reach; NoSnapshotError  2: there is none to start from
+    │                                  out of reach; SnapshotFormatError  1: a later release writes
+    │                                  it; NoSnapshotError  2: there is none to start from
     ├── ReplayGoneError            1   a replay was removed or replaced while it was in use
     ├── StoppedWaitingError        0   a start was stopped while it waited for a learner to end
     ├── NoAnswerError              1   nobody answers at an address; NoModelError: with a model
@@ -526,10 +527,22 @@ class SnapshotAwayError(ServicesError):
 
     def __init__(self, directory: Path, why: str) -> None:
         super().__init__(
-            f"learner.snapshot: {directory} cannot be written: {why}: mount it, or make the folder "
-            "around it, or set learner.snapshot=none"
+            f"learner.snapshot: {directory} cannot be written: {why}: mount it, make room or the "
+            "folder around it, or name another one; learner.snapshot=none goes on without"
         )
         self.directory = directory
+
+
+class SnapshotFormatError(ServicesError):
+    """A later release has written a generation of a snapshot. So whose it is cannot be told here.
+
+    Args:
+        path: its file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is of a later release: use that one")
+        self.path = path
 
 
 class NoSnapshotError(UsageError):

@@ -143,7 +143,7 @@ def test_an_end_that_cannot_be_written_is_no_success_and_shows_its_own_figures(
     last = run.log.splitlines()[-1]
     assert "the final checkpoint is not written (File too large: a file may have 0 B" in last
     assert "summary.json is outdated" in last
-    begins, done = re.findall(r"a resume begins at optimization step ([\d,]+), not ([\d,]+)", last)[0]
+    ((begins, done),) = re.findall(r"begins at optimization step ([\d,]+), not ([\d,]+)", last)
     assert int(kept.name) <= int(begins.replace(",", "")) < int(done.replace(",", ""))
     assert f", {done} optimization (" in run.log
 

@@ -199,7 +199,8 @@ class Generation:
 
     Args:
         name: random.
-        parent: the name of the generation that it continues; 0: it has all rows.
+        behind: the name of the newest one when it was begun; 0: there was none.
+        parent: the name of the one whose rows it continues; 0: it has all rows.
         first: the number of its first row.
         start: the start that wrote it.
         starts: of the replay.
@@ -208,6 +209,7 @@ class Generation:
 
     number: int
     name: int
+    behind: int
     parent: int
     first: int
     rows: tuple[Row, ...]
@@ -227,7 +229,13 @@ class SnapshotDirectory:
 
     def __init__(self) -> None:
         self.generations: dict[int, Generation] = {}
+        self.aside: set[int] = set()  # the names of those that are written, and have no number yet
         self.is_there = True
+
+    def put_back(self, generations: dict[int, Generation]) -> None:
+        """Put the directory's content of another time in its place."""
+        self.generations = dict(generations)
+        self.aside = set()
 
     @property
     def newest(self) -> Generation | None:

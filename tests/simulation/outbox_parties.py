@@ -406,7 +406,8 @@ class Learner:
         self._serves = False
         self._pending: list[Row] = []
         self._syncing: tuple[int, Ledger] | None = None
-        self._generation: Generation | None = None  # to be created
+        self._generation: Generation | None = None  # to be written aside
+        self._aside: Generation | None = None  # to be created
         self._created: Generation | None = None  # to be verified
         self._last_name = 0
         self._called_safe: Ledger | None = None  # the ledger of what is called safe
@@ -563,13 +564,15 @@ class Learner:
     # Snapshots
 
     def take_snapshot(self) -> None:
-        """One step of a generation: copy, create, verify."""
+        """One step of a generation: copy, write aside and look once more, create, verify."""
         if self.snapshot is None or self.older or not self.snapshot.is_there or self.ended:
             return
         if self._created is not None:
             self._verify(self.snapshot, self._created)
+        elif self._aside is not None:
+            self._create(self.snapshot, self._aside)
         elif self._generation is not None:
-            self._create(self.snapshot, self._generation)
+            self._write_aside(self.snapshot, self._generation)
         else:
             self._generation = self._copy(self.snapshot)
 
@@ -602,6 +605,7 @@ class Learner:
         return Generation(
             number=1 + (newest.number if newest else 0),
             name=self.world.rng.getrandbits(60) + 1,
+            behind=newest.name if newest else 0,
             parent=parent,
             first=first,
             rows=tuple(disk.rows[first:end]),
@@ -619,8 +623,17 @@ class Learner:
             return len(self.disk.rows) >= newest.end
         return self.disk.end_of(newest.start) >= newest.end
 
-    def _create(self, snapshot: SnapshotDirectory, generation: Generation) -> None:
+    def _write_aside(self, snapshot: SnapshotDirectory, generation: Generation) -> None:
         self._generation = None
+        snapshot.aside.add(generation.name)
+        newest = snapshot.newest.name if snapshot.newest is not None else 0
+        if newest == generation.behind or not self.rules.newest_is_compared:
+            self._aside = generation
+
+    def _create(self, snapshot: SnapshotDirectory, generation: Generation) -> None:
+        self._aside = None
+        if generation.name not in snapshot.aside and self.rules.created_from_aside:
+            return
         if not self.rules.safe_after_creation:
             self._called_safe = generation.ledger
         if generation.number in snapshot.generations and self.rules.created_exclusively:

@@ -85,6 +85,11 @@ class Rules:
     """Nothing is called safe before its generation is there."""
     created_exclusively: bool = True
     """A generation whose number is taken is not written."""
+    newest_is_compared: bool = True
+    """Who has copied looks once more before it creates: the newest is the one that it continues."""
+    created_from_aside: bool = True
+    """It looks once a generation is written aside, in the directory, and links that. So what is put
+    in the place of the directory behind the look has nothing to link."""
     chain_is_checked: bool = True
     """A generation continues one that is there; else it has all rows."""
     descent_is_checked: bool = True

@@ -119,7 +119,13 @@ class World:
         self._ever_safe: set[Row] = set()
         self._ever_stored: set[Row] = set()
         self._at_risk: set[Row] = set()  # were in the snapshot before it was damaged
-        self._put_back = False  # the current learner's disk or snapshot, or it has taken over
+        self._put_back = False  # the current learner's disk, or it has taken over
+        self._contested = False
+        """The snapshot was damaged while a learner that was replaced still reached it, and the
+        current one has no generation there since: either of them may own it."""
+        self._was_contested = False  # so copies of it may be of another line than the current one
+        self._given_twice: list[range] = []
+        """Epochs that two learners may have: what reserved them was forgotten."""
         self._cloned = False
         self._shared_until = -1_000_000  # the last step in which two used one id
         self._old_outboxes: dict[int, OutboxDisk] = {}
@@ -181,10 +187,9 @@ class World:
 
     def on_commit(self, disk: ReplayDisk, rows: list[Row]) -> None:
         host = next(learner.name for learner in self.learners if learner.disk is disk)
-        # Their disks, or the snapshot, may have been copied before the other one began.
-        copied = {"roll_back_replay", "roll_back_snapshot", "wipe"} & set(self.faults)
-        if not copied and self._epochs.setdefault(disk.epoch, host) != host:
-            raise BrokenPromiseError(f"two learners have served under epoch {disk.epoch}")
+        epoch = disk.epoch
+        if self._epochs.setdefault(epoch, host) != host and not self._may_be_of_two(epoch):
+            raise BrokenPromiseError(f"two learners have served under epoch {epoch}")
         stored = set(disk.rows)
         for row in rows:
             if row in stored:
@@ -196,9 +201,9 @@ class World:
         self.rows_stored += len(rows)
 
     def on_safe(self, rows: set[Row], host: int) -> None:
-        """Check that what was called safe before is there, unless the snapshot was damaged."""
+        """Check that what was called safe before is there, but for what a damage has taken."""
         if self.snapshot is not None and (gone := self._ever_safe - self._at_risk - rows):
-            if not self._may_be_split:
+            if not self._contested:
                 raise BrokenPromiseError(f"rows {gone} were called safe, and are not there")
             self._at_risk |= gone
             disk = self.learners[self.current].disk
@@ -207,11 +212,10 @@ class World:
         self._at_risk -= rows
         if host == self.current:
             self._put_back = False
+            self._contested = False
 
-    @property
-    def _may_be_split(self) -> bool:
-        """True if a snapshot that was damaged may be taken by a learner that was replaced."""
-        return {"wipe", "roll_back_snapshot"} & set(self.faults) != set() and self.current > 0
+    def _may_be_of_two(self, epoch: int) -> bool:
+        return any(epoch in epochs for epochs in self._given_twice)
 
     def on_learner(self, learner: int, host: int) -> None:
         self._host_of[learner] = host
@@ -222,13 +226,13 @@ class World:
         The learners' hosts have numbers in the order in which they took over. After the snapshot
         was put back two of them may have one epoch.
         """
-        if self._may_be_split and learner[0] == before[0]:
+        if learner[0] == before[0] and self._may_be_of_two(learner[0]):
             return
         if (self._host_of[learner[1]], learner[0]) < (self._host_of[before[1]], before[0]):
             raise BrokenPromiseError(f"epoch {learner[0]} is followed after {before[0]}")
 
     def on_no_descendant(self, learner: int) -> None:
-        if learner == self.current and not self._put_back and not self._may_be_split:
+        if learner == self.current and not self._put_back and not self._contested:
             raise BrokenPromiseError("a learner that only failed is no descendant of its snapshot")
 
     def on_refused(self, host: int) -> None:
@@ -371,7 +375,7 @@ class World:
 
     def _start_from_snapshot_or_anew(self, host: LearnerHost, snapshot: SnapshotDirectory) -> None:
         if not self._replace_learner(host.name):
-            snapshot.generations = {}  # the fragments of a directory that was wiped
+            snapshot.put_back({})  # the fragments of a directory that was wiped
             self._start_learner(host)
 
     def _replace_learner(self, host: int) -> bool:
@@ -399,7 +403,7 @@ class World:
         be killed while it copies: then nothing of it is left but its generation."""
         started = start_from_snapshot(self, host, snapshot)
         if started is not None and self.rng.random() < 0.5:
-            for _ in range(self.rng.randint(2, 3)):
+            for _ in range(self.rng.randint(3, 4)):
                 started.take_snapshot()
             if self.rng.random() < 0.3:
                 return start_from_snapshot(self, host, snapshot)
@@ -522,6 +526,7 @@ class World:
             return
         before = set(host.disk.rows)
         host.disk = self._old_replay.copy()
+        self._give_twice(host.disk.epoch)  # the copy may be of another learner's disk
         host.process = None
         host.down_until = self._soon()
         self._put_back = True
@@ -549,13 +554,41 @@ class World:
     def _damage(self, generations: SnapshotDirectory) -> None:
         assert self.snapshot is not None
         before = self.snapshot.rows
-        self.snapshot.generations = dict(generations.generations)
+        self.snapshot.put_back(generations.generations)
         self._at_risk |= before - self.snapshot.rows
-        self._put_back = True
+        self._contested = self._contested or self._replaced_lives or self._is_of_another_line
+        self._was_contested = self._was_contested or self._contested
+        reserved = [known.reserved for known in generations.generations.values()]
+        self._give_twice(max(reserved, default=0))
         # The learner's disk was put back a moment before: both disks have lost them.
         disk = self.learners[self.current].disk
         if disk is not None:
             self._excuse(self._at_risk - set(disk.rows))
+
+    @property
+    def _replaced_lives(self) -> bool:
+        """True if a learner that was replaced goes on, or will."""
+        return any(
+            learner.disk is not None and (learner.process is None or not learner.process.ended)
+            for learner in self.learners
+            if learner.name != self.current
+        )
+
+    @property
+    def _is_of_another_line(self) -> bool:
+        """True if the snapshot is of one who owned it before, when either of two might."""
+        assert self.snapshot is not None
+        disk = self.learners[self.current].disk
+        newest = self.snapshot.newest
+        if disk is None or newest is None or not self._was_contested:
+            return False
+        return disk.end_of(newest.start) < newest.end
+
+    def _give_twice(self, above: int) -> None:
+        """Epochs above one, as far as they are reserved now, may be reserved once more."""
+        disks = [learner.disk for learner in self.learners if learner.disk is not None]
+        most = max((max(disk.epoch, disk.reserved) for disk in disks), default=0)
+        self._given_twice.append(range(above + 1, max([most, *self._epochs]) + 1))
 
     def _fail_wipe(self) -> None:
         self._damage(SnapshotDirectory())
@@ -581,8 +614,10 @@ class World:
         """A learner is taken for dead, and goes on, perhaps in the middle of a generation."""
         old = self.learners[self.current].process
         if old is not None and self.rng.random() < 0.7:
-            for _ in range(self.rng.randint(1, 3)):
+            for _ in range(self.rng.randint(1, 4)):
                 old.take_snapshot()
+        if "roll_back_snapshot" in self._kinds and self.rng.random() < 0.5:
+            self._fail("roll_back_snapshot")  # its disk was replaced, for which the learner waits
         self._replace(destroyed=False)
         if self.rng.random() < 0.2:
             self._replace(destroyed=False)  # two operators
@@ -712,9 +747,9 @@ class World:
             raise BrokenPromiseError(f"{lost} rows count as lost, {excused} are")
 
 
-def play(seed: int, rules: Rules = ALL) -> str:
+def play(seed: int, rules: Rules = ALL, kinds: Sequence[str] | None = None) -> str:
     """Play one schedule. Return what is wrong; "" if nothing is."""
-    world = World(seed, rules)
+    world = World(seed, rules, kinds)
     try:
         world.run()
     except AssertionError as error:

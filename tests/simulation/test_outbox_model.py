@@ -42,6 +42,18 @@ def test_every_rule_that_is_taken_out_is_missed(rule: str) -> None:
     assert played
 
 
+@pytest.mark.parametrize(
+    ("rule", "seed"), [("newest_is_compared", 185), ("created_from_aside", 427)]
+)
+def test_a_generation_that_was_begun_before_the_snapshot_was_put_back_is_missed(
+    rule: str, seed: int
+) -> None:
+    """The directory was damaged before the learner was replaced: nothing is excused."""
+    kinds = ("kill_learner", "take_over", "copy_snapshot", "roll_back_snapshot")
+    assert "only failed is no descendant" in play(seed, outbox.without(rule), kinds)
+    assert play(seed, kinds=kinds) == ""
+
+
 def test_kills_a_cut_network_and_the_loss_of_the_learners_host_cost_an_outbox_no_row() -> None:
     kinds = ("kill", "kill_learner", "power_learner", "cut", "unmount", "destroy", "take_over")
     worlds = [World(seed, kinds=kinds) for seed in range(40)]

@@ -29,10 +29,13 @@ from vedette.cli.options import (
     Settings,
     chosen_keys,
     load_for_start,
+    load_from_arguments,
 )
 from vedette.cli.output import say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vedette_services.config.loading import LoadedConfig
     from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.net.addresses import Address
@@ -117,7 +120,12 @@ def learner(
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
     if from_snapshot is not None:
-        settings = _restore(from_snapshot, out, settings, new=fresh or new_replay)
+        place = _place_on_this_host(
+            from_snapshot, [*(settings or []), *(arguments or [])], new=fresh or new_replay
+        )
+        settings = [*(settings or []), *place]
+        load = partial(load_from_arguments, arguments, env, agent, settings)
+        _restore(from_snapshot, out, partial(load, allow_import=allow_import or ()))
     if planned is None:
         allowed = allow_import or ()
         start = Start.of(fresh=fresh, force=force, new_replay=new_replay, allow_import=allowed)
@@ -169,22 +177,43 @@ def learner(
     raise typer.Exit(ended)
 
 
-def _restore(
-    snapshot: Path, out: Path | None, settings: list[str] | None, *, new: bool
-) -> list[str]:
-    """Make the run directory from a snapshot; return the settings with which it goes on."""
+def _place_on_this_host(snapshot: Path, given: list[str], *, new: bool) -> list[str]:
+    """Return the settings of a run that goes on from a snapshot: its folders may have other names
+    on this host.
+
+    Args:
+        given: settings of the command line, which may not say otherwise.
+    """
     from vedette_services.errors import UsageError
+
+    if new:
+        raise UsageError("--from-snapshot: a run goes on: leave --fresh and --new-replay out")
+    folder = str(snapshot.absolute())
+    place = {"learner.snapshot": (folder, str(snapshot)), "replay.directory": ("none",)}
+    for text in given:
+        key, _, value = text.partition("=")
+        if key in place and value.strip("\"'") not in place[key]:
+            raise UsageError(
+                f"--from-snapshot: leave {key} out: the run goes on with this snapshot, and its "
+                "replay is in --out; a later start may change that"
+            )
+    return [f"learner.snapshot={json.dumps(folder)}", "replay.directory=none"]
+
+
+def _restore(snapshot: Path, out: Path | None, load: Callable[..., LoadedConfig]) -> None:
+    """Make the run directory from a snapshot.
+
+    Args:
+        load: loads the configuration of this start, given the run's own as `saved`.
+    """
+    from vedette_services.errors import UsageError
+    from vedette_services.run.checks import check_settings
     from vedette_services.run.from_snapshot import restore_run
 
     if out is None:
         raise UsageError("--from-snapshot: add --out DIR, where the run is to go on")
-    if new:
-        raise UsageError("--from-snapshot: a run goes on: leave --fresh and --new-replay out")
-    for line in restore_run(snapshot, out):
+    for line in restore_run(snapshot, out, lambda saved: check_settings(load(saved=saved).config)):
         say(line)
-    # The folders may have other names on this host.
-    place = [f"learner.snapshot={json.dumps(str(snapshot.absolute()))}", "replay.directory=none"]
-    return [*(settings or []), *place]
 
 
 def _plan(

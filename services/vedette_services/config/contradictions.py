@@ -91,7 +91,7 @@ def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
         "learner.ranks": (config.learner.ranks > 1, "several ranks share no queue"),
         "learner.snapshot": (
             config.learner.snapshot is not None,
-            "a snapshot keeps no place in a queue",
+            "rows of a queue are overwritten before a snapshot has copied them",
         ),
         "replay.frame_storage": (
             replay.frame_storage == "once",

@@ -53,6 +53,7 @@ from vedette_services.run.replay_layout import (
 )
 from vedette_services.run.replay_room import describe_smaller, layout_space
 from vedette_services.run.run_files import entries_of_others
+from vedette_services.run.snapshot_directory import snapshot_root
 from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
 
@@ -214,6 +215,21 @@ def check_out(out: Path) -> None:
     elif out.is_dir() and (others := entries_of_others(out)):
         runs = [run for run in find_runs(out, _FOLDERS_MAX) if run != out]
         raise _refuse_runs(out, runs) if runs else _refuse_others(run, others)
+
+
+def check_snapshot_place(config: RunConfig, out: Path) -> None:
+    """Refuse a snapshot in the run's own directory, or in its replay's: it is lost with them.
+
+    Raises:
+        SettingError: names the directory.
+    """
+    root = snapshot_root(config)
+    if root is None:
+        return
+    for own in (out, replay_directory(config, out)):
+        if root.resolve().is_relative_to(own.resolve()):
+            why = f"{root} is in {own}, of which it is to be a copy"
+            raise SettingError("learner.snapshot", why, "name a folder on another disk")
 
 
 def _refuse_runs(out: Path, runs: list[Path]) -> SettingError:

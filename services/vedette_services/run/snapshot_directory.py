@@ -9,9 +9,11 @@
     DIR/file-START-PROCESS-N           a checkpoint's file, the settings, ...
 
 A generation is created under its number once and for all: of two learners that make the same
-number one finds it taken. It continues the newest one by that one's random name. What it lists is
-on the disk before it is created, and is never changed; so a reader needs no lock, and a writer that
-is killed at any instruction leaves the generation before.
+number one finds it taken. It continues the newest one by that one's random name: this must be the
+newest still once it is written aside, in the directory, since then nobody can put another content
+in the directory's place and have it linked. What it lists is on the disk before it is created, and
+is never changed; so a reader needs no lock, and a writer that is killed at any instruction leaves
+the generation before.
 
 Who is replaced finds out by descent (`is_stranger`): the newest generation was written by a start
 that its own replay does not know, or has more rows than that start wrote here.
@@ -41,6 +43,7 @@ from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.regular_files import open_regular, parse_json
 from vedette_rl.storage.system import sync_file
 from vedette_services.config.run_config import RunConfig
+from vedette_services.errors import SnapshotFormatError
 from vedette_services.run.replay_starts import ReplayStart, ReplayStarts, starts_from_json
 
 EPOCHS_RESERVED = 1000
@@ -55,6 +58,7 @@ _MAGIC = b"vdtsnap1"
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes of the JSON, bytes of the stamp
 _DIGEST_BYTES = 16
 _FORMAT = 1
+_Version = tuple[int, int, int]  # of a file: inode, size and time of the last write
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 
 
@@ -153,7 +157,8 @@ class Generation:
         """Read the content of a file.
 
         Raises:
-            ReplayFormatError: it is not whole, or of a later release.
+            ReplayFormatError: it is not whole.
+            SnapshotFormatError: it is of a later release.
         """
         body = content[:-_DIGEST_BYTES]
         if len(content) < _HEAD.size + _DIGEST_BYTES or _digest(body) != content[-_DIGEST_BYTES:]:
@@ -163,7 +168,7 @@ class Generation:
             raise ReplayFormatError(f"{path} is no generation of a snapshot")
         head = parse_json(body[_HEAD.size : _HEAD.size + text])
         if head["format"] != _FORMAT:
-            raise ReplayFormatError(f"{path} is of a later release: use that one")
+            raise SnapshotFormatError(path)
         branch = head["branch"]
         ring = RingState(
             manifest_from_json(head["manifest"], path),
@@ -198,20 +203,28 @@ class SnapshotView:
     Args:
         next_number: no generation has it, or a higher one.
         newest: the newest generation that can be read; None: there is none.
+        unreadable: the names of files above it: of writers that were killed, or damaged.
         whole: the newest one that can be read and whose files are all there; None: there is none.
         reserved: the highest epoch that any of them reserves.
     """
 
     next_number: int
     newest: Generation | None
+    unreadable: tuple[str, ...]
     whole: Generation | None
     reserved: int
+
+    @property
+    def newest_name(self) -> str:
+        """The name of the newest generation; "": there is none."""
+        return self.newest.name if self.newest is not None else ""
 
 
 class SnapshotDirectory:
     """Reads and writes the generations of a directory.
 
-    Every method raises an OSError where the directory cannot be reached or written.
+    Every method raises an OSError where the directory cannot be reached or written, and a
+    SnapshotFormatError where a later release writes there.
 
     Args:
         root: the directory.
@@ -219,29 +232,34 @@ class SnapshotDirectory:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._read: dict[str, Generation] = {}  # by the names of files, which never change
+        self._read: dict[str, tuple[_Version, Generation]] = {}  # by the names of files
 
     def look(self) -> SnapshotView:
         """Read what is there."""
         there = self._names()
         numbered = _numbered(there)
         found: list[Generation] = []
+        unreadable: list[str] = []
         for _, name in reversed(numbered):
-            # Its writer was killed, or it is damaged, or just removed as an old one.
-            with contextlib.suppress(ReplayFormatError, FileNotFoundError):
-                found.append(self._generation(name))
+            with contextlib.suppress(FileNotFoundError):  # just removed as an old one
+                try:
+                    found.append(self._generation(name))
+                except ReplayFormatError:
+                    unreadable += [] if found else [name]
         self._read = {name: self._read[name] for _, name in numbered if name in self._read}
         whole = next((one for one in found if self._has_all(one, there)), None)
         return SnapshotView(
             next_number=numbered[-1][0] + 1 if numbered else 1,
             newest=found[0] if found else None,
+            unreadable=tuple(unreadable),
             whole=whole,
             reserved=max((one.reserved for one in found), default=0),
         )
 
     def create(self, generation: Generation) -> bool:
-        """Create a generation, whose files the disk has, and verify it; False: another one has the
-        number, or is newer, or something that it needs has gone. Then begin anew."""
+        """Create a generation, whose files the disk has, and verify it; False: it continues another
+        one than the newest, another one has the number, or something that it needs has gone. Then
+        begin anew."""
         path = self.root / f"generation-{generation.number:08}"
         aside = self.root / f".{path.name}.{generation.name}.new"
         sync_directory(self.root)  # the names of what it lists
@@ -250,15 +268,15 @@ class SnapshotDirectory:
                 file.write(generation.to_bytes())
                 file.flush()
                 sync_file(file.fileno())
-            if not _publish(aside, path):
+            # What is put in the directory's place from now on does not have what is linked.
+            if self.look().newest_name != generation.parent or not _publish(aside, path):
                 return False
         finally:
             with contextlib.suppress(OSError):  # what is left of it is no generation
                 aside.unlink(missing_ok=True)
         sync_directory(self.root)
         view = self.look()
-        newest = view.newest
-        return newest is not None and newest is view.whole and newest.name == generation.name
+        return view.newest is view.whole and view.newest_name == generation.name
 
     def prune(self, own_starts: Iterable[str]) -> None:
         """Remove what no generation that is kept needs: of older ones, and of starts of this replay
@@ -320,16 +338,19 @@ class SnapshotDirectory:
             return {entry.name for entry in entries}
 
     def _generation(self, name: str) -> Generation:
-        known = self._read.get(name)
-        if known is None:
-            path = self.root / name
+        path = self.root / name
+        status = path.stat()
+        # A generation never changes, but another directory's may have come in its place.
+        version = (status.st_ino, status.st_size, status.st_mtime_ns)
+        before, known = self._read.get(name, (None, None))
+        if known is None or version != before:
             with open_regular(path) as file:
                 content = file.read(_HEAD.size + STAMP_MAX_BYTES + (64 << 20))
             try:
                 known = Generation.from_bytes(content, path)
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 raise ReplayFormatError(f"{path} is damaged ({error})") from error
-            self._read[name] = known
+            self._read[name] = version, known
         return known
 
 

@@ -28,6 +28,7 @@ from vedette_services.run.checks import (
     check_out,
     check_policy,
     check_settings,
+    check_snapshot_place,
     check_space,
     check_steps,
     describe_altered_evaluations,
@@ -101,6 +102,7 @@ def _plan(
     except (SettingError, ManySettingsError) as error:
         raise_errors([*error.errors, *environment_errors(config, probe)])
     check_out(out)
+    check_snapshot_place(config, out)
     run = RunDirectory(out)
     run.check_free()
     if not start.fresh and has_decided(run):

@@ -181,6 +181,9 @@ def test_actors_on_the_learners_host_leave_it_a_core(
         (["--out", "new", "--new-replay"], "leave --fresh and --new-replay out"),
         (["--out", "new"], "--from-snapshot .*/nowhere: .*No such file or directory"),
         (["--out", "full"], "full is there already"),
+        (["--out", "new", "learner.snapshot=x"], "leave learner.snapshot out: the run goes on"),
+        (["--out", "new", "--set", "replay.directory=x"], "leave replay.directory out"),
+        (["--out", "new", "learner.snapshot=nowhere"], "nowhere: No such file or directory"),
     ],
 )
 def test_a_start_from_a_snapshot_that_cannot_be_says_why(
@@ -192,6 +195,15 @@ def test_a_start_from_a_snapshot_that_cannot_be_says_why(
     assert status == 2
     assert re.search(said, text), text
     assert not Path("new").exists()
+
+
+@pytest.mark.parametrize("place", ["new", "new/snapshot", "rows/snapshot"])
+def test_a_snapshot_in_its_own_run_is_refused(vedette: Run, place: str) -> None:
+    settings = (f"learner.snapshot={place}", "replay.directory=rows")
+    status, text = vedette("learner", "--env", "CartPole-v1", "--out", "new", *settings)
+    assert status == 2
+    assert f"{place} is in " in text
+    assert "of which it is to be a copy; name a folder on another disk" in text
 
 
 def test_what_contradicts_a_snapshot_is_refused(vedette: Run) -> None:

@@ -83,7 +83,10 @@ def test_other_agents_have_none() -> None:
         (("learner.save_interval=0",), "learner.save_interval: is 0: rows of a queue are"),
         (("replay.prioritized=true",), "replay.prioritized: a queue draws in the order of rows"),
         (("learner.ranks=2",), "learner.ranks: several ranks share no queue; leave it out"),
-        (("learner.snapshot=/s",), "learner.snapshot: a snapshot keeps no place in a queue; leave"),
+        (
+            ("learner.snapshot=/s",),
+            "learner.snapshot: rows of a queue are overwritten before a snap",
+        ),
         (("replay.burn_in=3",), "replay.burn_in: runs of a queue have no burn-in; leave it out"),
         (("replay.frame_storage=once",), "replay.frame_storage: a queue stores observations whole"),
         (("replay.sequence=0",), "replay.sequence: is 0, and a queue has runs of steps; set 64"),

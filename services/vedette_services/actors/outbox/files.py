@@ -38,6 +38,7 @@ from vedette_protocol.packing import Buffer
 from vedette_protocol.topics import is_id
 from vedette_rl.number_format import format_bytes
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
+from vedette_rl.storage.regular_files import read_bytes
 from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
 from vedette_services.actors.outbox.records import (
     RECORD_BYTES,
@@ -219,7 +220,7 @@ class OutboxFiles:
             made: the id to keep at the first one.
         """
         path = self.directory / _MANAGER
-        kept = path.read_text(errors="replace").strip() if path.exists() else ""
+        kept = read_bytes(path).decode(errors="replace").strip() if path.exists() else ""
         if is_id(kept):
             return kept
         replace_file(path, f"{made}\n", durable=True)
@@ -288,6 +289,11 @@ class OutboxFiles:
                 self._sync_failure = None
         if failure is not None:
             self.failure = failure
+            if lost and isinstance(failure, FileNotFoundError):  # writing again may succeed
+                self.faults.append(
+                    f"{failure.filename} was taken away, or its disk unmounted: what is in memory "
+                    "of it is written again, and what is not can be sent only where it is back"
+                )
             for session in self.sessions:
                 if session.current is not None:
                     self._end_segment(session)
@@ -696,7 +702,7 @@ class OutboxFiles:
         )
 
     def _read_segment(self, path: Path, found: dict[tuple[int, int], Session]) -> None:
-        data = path.read_bytes()
+        data = read_bytes(path)
         if is_foreign(data):
             raise OutboxFormatError(path)
         header, records, whole_until, left_out = read_segment(data)

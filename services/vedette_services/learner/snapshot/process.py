@@ -15,7 +15,7 @@ from pathlib import Path
 from vedette_rl.replay.commits import STAMP_MAX_BYTES
 from vedette_rl.storage.latest_value import LatestValueWriter
 from vedette_rl.storage.system import wait_readable
-from vedette_services.errors import SnapshotTakenError
+from vedette_services.errors import SnapshotFormatError, SnapshotTakenError
 from vedette_services.host.exit_report import report_exit
 from vedette_services.host.logs import set_up_logging
 from vedette_services.host.process_end import run_to_end
@@ -69,6 +69,7 @@ class SnapshotProcess:
         self._safe = LatestValueWriter(spec.run.safe_map, STAMP_MAX_BYTES)
         # What a process of this start has written that died: it was a generation, too.
         self._progress = StatusRecordReader(spec.run.snapshot_map, SnapshotProgress).read()
+        self._fault = ""  # why the directory cannot be written; "": it can
 
     def run(self) -> None:
         """Serve until `stop` is set, or the snapshot is another learner's."""
@@ -90,16 +91,18 @@ class SnapshotProcess:
             self._note(replace(self._progress, state="taken", why=error.newest, began_s=0.0))
             return
         except OSError as error:
-            why = f"{error.strerror or error} ({error.filename or self._root})"
-            failures = self._progress.failures + 1
-            away = replace(self._progress, state="away", why=why, began_s=0.0, failures=failures)
-            self._note(away)
+            what = error.strerror or str(error)
+            self._note_away(what, f"{what} ({error.filename or self._root})")
+            return
+        except SnapshotFormatError as error:
+            self._note_away(str(error), str(error))
             return
         if generation is None:
             self._note(replace(self._progress, began_s=0.0))
         else:
             # Only now: what is called safe is in a generation that was verified.
             self._safe.write(generation.ring.stamp)
+            self._fault = ""
             self._note(
                 SnapshotProgress(
                     "written",
@@ -111,16 +114,27 @@ class SnapshotProcess:
                 )
             )
 
+    def _note_away(self, what: str, why: str) -> None:
+        """Note that the directory cannot be written; log it once for each fault.
+
+        Args:
+            what: the fault.
+            why: the same with the name of a file, which is another one at each try.
+        """
+        if what != self._fault:
+            log.warning(
+                "learner.snapshot: %s: nothing more is safe, and outboxes keep what they send, "
+                "until it can be written",
+                why,
+            )
+        self._fault = what
+        failures = self._progress.failures + 1
+        self._note(replace(self._progress, state="away", why=why, began_s=0.0, failures=failures))
+
     def _note(self, progress: SnapshotProgress) -> None:
         before = self._progress
         self._progress = progress
         self._record.write(progress)
-        if progress.state == "away" and before.why != progress.why:
-            log.warning(
-                "learner.snapshot: %s: nothing more is safe, and outboxes keep what they send, "
-                "until it can be written",
-                progress.why,
-            )
         if progress.state == "written" and before.state != "written":
             log.info(
                 "the snapshot in %s has %d rows (generation %d)",

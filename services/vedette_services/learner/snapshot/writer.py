@@ -84,6 +84,7 @@ class SnapshotWriter:
 
         Raises:
             SnapshotTakenError: the replay is no descendant of the newest generation.
+            SnapshotFormatError: a later release writes there.
             OSError: the directory cannot be reached, or written.
         """
         self._check_there()
@@ -129,6 +130,8 @@ class SnapshotWriter:
         if root.is_symlink() and not root.exists():
             why = f"it is a link to {root.readlink()}, and there is nothing"
             raise OSError(errno.ENOENT, why, str(root))
+        if root.exists() and not root.is_dir():
+            raise OSError(errno.ENOTDIR, "it is no folder", str(root))
         if self._starts.snapshot != str(root):
             root.mkdir(exist_ok=True)
         elif self._starts.is_mount and not root.is_mount():
@@ -206,7 +209,7 @@ class SnapshotWriter:
         return Generation(
             number=view.next_number,
             name=new_name(),
-            parent=view.newest.name if view.newest is not None else "",
+            parent=view.newest_name,
             start=starts.newest,
             starts=starts.starts,
             reserved=reserved,

@@ -310,6 +310,8 @@ def test_what_was_in_a_folder_that_is_taken_away_is_written_again(tmp_path: Path
         folder.mkdir()
         files.poll(3.0)
     assert files.failure is None
+    [said] = files.faults
+    assert "was taken away, or its disk unmounted" in said
     files.sync()
     kill(files)
     [found] = open_files(folder).sessions
@@ -461,6 +463,14 @@ def test_a_learner_that_is_another_one_may_lack_what_was_stored(tmp_path: Path) 
     assert session.unstored_rows == 4
     files.forget_stored(session)
     assert (session.unstored_rows, session.unstored_batches) == (12, 3)
+
+
+@pytest.mark.parametrize("name", ["00000001-0000000000000007-000000.outbox", "manager"])
+def test_a_pipe_in_the_folder_is_named_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(OSError, match="it is no regular file") as refused:
+        open_files(tmp_path).manager_id("robot")
+    assert refused.value.filename == str(tmp_path / name)
 
 
 def test_a_folder_that_is_a_link_to_nothing_is_not_made(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import logging
 import shutil
 import time
@@ -19,6 +21,7 @@ from vedette_services.host.processes import StopSignals, WakeupEvent
 from vedette_services.learner.gateway.safe_batches import SnapshotStamp
 from vedette_services.learner.snapshot.keeper import SnapshotKeeper
 from vedette_services.learner.snapshot.process import SnapshotProcess
+from vedette_services.learner.snapshot.writer import SnapshotWriter
 from vedette_services.learner.supervisor import Supervisor
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
@@ -158,6 +161,35 @@ def test_a_start_whose_epochs_are_used_up_waits_for_the_directory(
     stop.request()
     with pytest.raises(StoppedWaitingError):
         begin(spec, stop)
+
+
+def test_a_folder_that_cannot_be_written_is_logged_once_until_it_can(
+    spec: LearnerSpec,
+    stop: StopSignals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begin(spec, stop).end()
+    wakeup = WakeupEvent()
+    process = SnapshotProcess(spec, wakeup)
+    files = itertools.count()
+
+    def refuse(*_: object) -> None:  # another file at each try
+        raise PermissionError(errno.EPERM, "Operation not permitted", f"file-{next(files)}")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+            patch.setattr(SnapshotWriter, "take", refuse)
+            for _ in range(3):
+                process._take()
+        process._take()
+    wakeup.close()
+    said = [record.args for record in caplog.records if record.name == "vedette.snapshot"]
+    assert said == [
+        ("Operation not permitted (file-0)",),
+        ("Operation not permitted (file-3)",),
+    ]
 
 
 def test_a_learner_that_was_replaced_ends_at_its_start_and_while_it_serves(

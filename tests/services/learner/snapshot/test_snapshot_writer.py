@@ -18,10 +18,15 @@ from counting_rows import DTYPE, assert_rows, insert, stamp
 from vedette_rl.replay import ring_files, ring_parts
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_services.errors import NoSnapshotError, SnapshotTakenError
+from vedette_services.errors import (
+    NoSnapshotError,
+    SettingError,
+    SnapshotFormatError,
+    SnapshotTakenError,
+)
 from vedette_services.learner.snapshot import run_files
 from vedette_services.learner.snapshot.writer import SnapshotWriter
-from vedette_services.run import snapshot_directory
+from vedette_services.run import from_snapshot, snapshot_directory
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.from_snapshot import restore_run
 from vedette_services.run.replay_starts import ReplayStarts
@@ -353,6 +358,51 @@ def test_a_directory_that_was_put_back_gets_its_end_again(learner: Learner, tmp_
     assert_restored(tmp_path / "new", 600)
 
 
+def test_a_generation_that_was_begun_before_the_directory_was_put_back_is_not_created(
+    learner: Learner, tmp_path: Path, learners: ExitStack
+) -> None:
+    """Its writer was taken for dead, and another learner was started from the older copy."""
+    learner.insert(100)
+    learner.sync()
+    learner.take()
+    shutil.copytree(learner.snapshot, tmp_path / "older")
+    for _ in range(2):
+        learner.insert(100)
+        learner.sync()
+        learner.take()
+
+    def put_back(size: int) -> None:
+        if (tmp_path / "older").exists():
+            shutil.rmtree(learner.snapshot)
+            (tmp_path / "older").rename(learner.snapshot)
+            restore_run(learner.snapshot, tmp_path / "new")
+
+    learner.insert(100)
+    learner.sync()
+    assert learner.writer.take(put_back) is None
+    successor = Learner(tmp_path / "new", learner.snapshot)
+    learners.callback(successor.stop)
+    assert successor.take().ring.inserted == 100
+    with pytest.raises(SnapshotTakenError):
+        learner.take()
+
+
+def test_another_learners_directory_in_the_place_of_ones_own_is_noticed(
+    learner: Learner, tmp_path: Path, learners: ExitStack
+) -> None:
+    """Another share is mounted there, whose generations have the same numbers."""
+    other = Learner(tmp_path / "other-run", tmp_path / "other")
+    learners.callback(other.stop)
+    for each in (learner, other):
+        each.insert(100)
+        each.sync()
+        each.take()
+    learner.snapshot.rename(tmp_path / "unmounted")
+    other.snapshot.rename(learner.snapshot)
+    with pytest.raises(SnapshotTakenError):
+        learner.take()
+
+
 def test_a_part_that_is_gone_is_noticed_and_all_rows_are_copied_anew(
     learner: Learner, tmp_path: Path
 ) -> None:
@@ -432,6 +482,78 @@ def test_a_start_from_nothing_is_refused(learner: Learner, tmp_path: Path) -> No
     with pytest.raises(NoSnapshotError, match="is there already"):
         restore_run(learner.snapshot, learner.run.root)
     assert not (tmp_path / "new").exists()
+
+
+def test_what_will_be_refused_takes_no_snapshot_over(learner: Learner, tmp_path: Path) -> None:
+    learner.take()
+
+    def refuse(config: Path) -> None:
+        assert config.read_text() == "seed = 1\n"
+        raise SettingError("agent.lerning_rate", "unknown key", "leave it out")
+
+    learner.run.config_file.write_text("seed = 1\n")
+    learner.take()
+    with pytest.raises(SettingError):
+        restore_run(learner.snapshot, tmp_path / "new", refuse)
+    assert not (tmp_path / "new").exists()
+    learner.take()
+
+
+def test_a_disk_without_room_takes_no_snapshot_over(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner.take()
+    monkeypatch.setattr(from_snapshot, "free_disk_bytes", lambda place: 1000)
+    with pytest.raises(NoSnapshotError, match=r"new needs .* of disk, but 1 kB is free: make room"):
+        restore_run(learner.snapshot, tmp_path / "new")
+    learner.take()
+
+
+def test_a_generation_that_is_passed_over_is_named(learner: Learner, tmp_path: Path) -> None:
+    for _ in range(2):
+        learner.insert(100)
+        learner.sync()
+        newest = learner.take()
+    path = learner.snapshot / f"generation-{newest.number:08}"
+    path.write_bytes(newest.to_bytes()[:-20])
+    lines = restore_run(learner.snapshot, tmp_path / "new")
+    assert any(f"{path.name} cannot be read" in line for line in lines), lines
+    assert_restored(tmp_path / "new", 100)
+
+
+def test_a_damaged_part_is_named(learner: Learner, tmp_path: Path) -> None:
+    learner.insert(100)
+    learner.sync()
+    part = learner.snapshot / learner.take().ring.rows[0].name
+    content = part.read_bytes()
+    part.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(NoSnapshotError) as refused:
+        restore_run(learner.snapshot, tmp_path / "new")
+    assert str(refused.value).endswith(f"{part.name} is damaged behind byte 0")
+
+
+def test_a_directory_of_a_later_release_is_left_alone(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_directory, "_FORMAT", 2)
+    learner.take()
+    monkeypatch.undo()
+    before = sorted(learner.snapshot.iterdir())
+    learner.stop()
+    learner.start()
+    with pytest.raises(SnapshotFormatError, match="is of a later release: use that one"):
+        learner.take()
+    with pytest.raises(NoSnapshotError, match="is of a later release: use that one"):
+        restore_run(learner.snapshot, tmp_path / "new")
+    assert sorted(learner.snapshot.iterdir()) == before
+
+
+def test_a_directory_that_is_a_file_is_named(tmp_path: Path, learners: ExitStack) -> None:
+    (tmp_path / "file").touch()
+    learner = Learner(tmp_path / "run", tmp_path / "file")
+    learners.callback(learner.stop)
+    with pytest.raises(NotADirectoryError, match="it is no folder"):
+        learner.take()
 
 
 def test_frames_that_rows_share_travel_with_them(tmp_path: Path) -> None:
