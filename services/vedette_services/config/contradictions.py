@@ -104,6 +104,10 @@ def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
     if not steps:
         yield SettingError("replay.sequence", "is 0, and a queue has runs of steps", "set 64")
         return
+    if config.agent.learns_sequences and batch % steps:
+        why = f"is {batch:,}, and agent {config.agent.name!r} with memory learns from whole runs"
+        fix = f"set a multiple of replay.sequence={steps}, such as {-(-batch // steps) * steps:,}"
+        yield SettingError("agent.batch_size", why, fix)
     unit = math.lcm(steps, batch)
     if not replay.block or replay.block % unit:
         enough = -(-max(1, replay.block) // unit) * unit

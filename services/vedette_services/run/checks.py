@@ -108,10 +108,12 @@ def describe_sequences(config: RunConfig) -> str:
         return ""
     if replay.is_queue:
         runs = replay.block // replay.sequence
+        batch = config.agent.batch_size
+        whole = config.agent.learns_sequences
+        batches = f"{batch // replay.sequence:,} whole runs" if whole else f"{batch:,}"
         return (
             f"a block is {replay.block:,} samples, {runs:,} runs of {replay.sequence:,} steps; "
-            f"each is learned from {replay.passes:,} times, in batches of "
-            f"{config.agent.batch_size:,}"
+            f"each is learned from {replay.passes:,} times, in batches of {batches}"
         )
     before = f" behind up to {replay.burn_in:,} of burn-in" if replay.burn_in else ""
     return (

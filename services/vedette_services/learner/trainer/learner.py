@@ -779,6 +779,7 @@ def make_replay(
     rng = np.random.default_rng([config.seed, epoch])
     if is_import_name(config.replay.name):
         return make_custom_replay(config.replay, rows, rng)
+    first = first_columns(config, spaces)
     if config.replay.is_queue:
         return QueueReplay(
             rows,
@@ -786,8 +787,9 @@ def make_replay(
             config.replay,
             batch_size=config.agent.batch_size,
             batch_rows=config.actors.n_buffer,
+            first=first,
+            whole_runs=config.agent.learns_sequences,
         )
-    first = first_columns(config, spaces)
     actors = _drawn(config.replay, rows, rng, priorities, first)
     if not sources:
         return actors
