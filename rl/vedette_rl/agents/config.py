@@ -15,7 +15,7 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import HiddenSizes, DrawnMemoryConfig, Widths
+from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Widths
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.part import SettingsPart

@@ -335,7 +335,9 @@ def sampled_block(
     its last row is repeated.
     """
     single = sampled_transitions(spaces, runs * steps, seed, declared)
-    block = {name: column.reshape(runs, steps, *column.shape[1:]) for name, column in single.items()}
+    block = {
+        name: column.reshape(runs, steps, *column.shape[1:]) for name, column in single.items()
+    }
     over = block["terminated"] | block["truncated"]
     block[BEGINS] = np.zeros((runs, steps), np.bool_)
     block[BEGINS][:, 1:] = over[:, :-1]

@@ -260,7 +260,8 @@ class AppoAgent(SteppedAgent):
         Args:
             memory_RH: as `evaluate` has it.
         """
-        return self.network(self.observations(rows, "next_obs")).float()[:, -1]
+        output: torch.Tensor = self.network(self.observations(rows, "next_obs")).float()
+        return output[:, -1]
 
     def observations(self, rows: Batch, part: str) -> Obs:
         """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the network takes them:

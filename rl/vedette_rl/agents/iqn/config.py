@@ -14,7 +14,7 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import HiddenSizes, DrawnMemoryConfig, Width
+from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Width
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
