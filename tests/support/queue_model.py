@@ -33,6 +33,7 @@ ROW = row_dtype(
         ("version", np.dtype(np.int64), ()),
         ("epoch", np.dtype(np.int32), ()),
         (RUN, np.dtype(np.bool_), ()),
+        ("memory", np.dtype(np.int64), (2,)),
     ]
 )
 
@@ -72,6 +73,8 @@ class QueueWorld:
 
     Args:
         block, passes, max_lag: the queue's settings.
+        whole_runs: minibatches are of whole runs.
+        first: ``memory``, the id of a row and of the one before it, is that of runs' first rows.
         mutate: changes a replay that was made; a mutation.
         says_at: when the writer is told what it need not keep; ``handed`` is a mutation.
         syncs_first: the disk has the rows that a checkpoint knows of before it has that.
@@ -80,6 +83,8 @@ class QueueWorld:
     block: int = 16
     passes: int = 2
     max_lag: int = 0
+    whole_runs: bool = False
+    first: bool = False
     mutate: Callable[[QueueReplay], None] = lambda replay: None
     says_at: str = "written"
     syncs_first: bool = True
@@ -111,7 +116,15 @@ class QueueWorld:
             capacity=CAPACITY,
         )
         rng = np.random.default_rng(self.epoch)
-        self.replay = QueueReplay(self.ring, rng, config, batch_size=BATCH, batch_rows=BATCH_ROWS)
+        self.replay = QueueReplay(
+            self.ring,
+            rng,
+            config,
+            batch_size=BATCH,
+            batch_rows=BATCH_ROWS,
+            first=("memory",) if self.first else (),
+            whole_runs=self.whole_runs,
+        )
         self.mutate(self.replay)
         newest = self.disk[-1] if self.disk else None
         self.given = Counter(newest.given) if newest else Counter()
@@ -136,6 +149,9 @@ class QueueWorld:
         sample = self.replay.sample(BATCH)
         learned = sample.columns["learned"].ravel()[sample.columns["chosen"]]
         ids = sample.columns["id"].ravel()[sample.columns["chosen"]][learned].tolist()
+        if self.first:
+            assert (sample.columns["memory"][:, 0] == sample.columns["id"][:, 0]).all()
+            assert sample.columns["memory"].shape[1:] == (2,)
         for one in ids:
             if one not in self.given:
                 self.order.append(one)
@@ -186,6 +202,7 @@ class QueueWorld:
         ids = np.arange(self.ids, self.ids + rows)
         self.ids += rows
         columns = {"id": ids, RUN: mark_runs(env, time, STEPS)}
+        columns["memory"] = np.stack([ids, ids - 1], axis=1)
         epoch = np.int32(self.epoch)
         version = np.int64(max(0, self.step - late))
         self.ring.append({**columns, "epoch": epoch, "version": version}, rows)

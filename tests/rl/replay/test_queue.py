@@ -47,6 +47,27 @@ def test_a_block_is_drawn_in_order_and_each_pass_has_every_row_once() -> None:
     assert world.replay.place == world.replay.taken == 15
 
 
+def test_minibatches_of_whole_runs_have_each_of_them_once_in_a_pass() -> None:
+    world = QueueWorld(whole_runs=True, first=True)
+    for shorter in (0, 1, 0, 1):
+        assert world.insert(1, STEPS - shorter)
+    world.look()
+    drawn = []
+    for _ in range(4):
+        world.replay.look()
+        sample = world.replay.sample(BATCH)
+        drawn.append(sample.columns["chosen"].reshape(-1, STEPS).copy())
+        world.replay.done()
+    for run_CT in drawn:
+        assert (run_CT == run_CT[:, :1] + np.arange(STEPS)).all(), "the rows of a run, in order"
+    runs = [run_CT[:, 0] // STEPS for run_CT in drawn]
+    for one_pass in (runs[:2], runs[2:]):
+        assert sorted(np.concatenate(one_pass).tolist()) == [0, 1, 2, 3]
+    assert [run.tolist() for run in runs[:2]] != [run.tolist() for run in runs[2:]]
+    assert sample.columns["memory"].tolist() == [[0, -1], [4, 3], [7, 6], [11, 10]]
+    assert world.replay.counts.trained == world.replay.taken == 14
+
+
 def test_a_minibatch_counts_once_it_is_done() -> None:
     world = QueueWorld()
     world.insert(2, STEPS)
@@ -250,6 +271,12 @@ def test_every_row_of_the_surviving_history_is_drawn_as_often_as_configured(
     acts: list[tuple[str, int, int]], of_queue: tuple[int, int]
 ) -> None:
     play(QueueWorld(*of_queue), acts)
+
+
+@SETTINGS
+@given(SCHEDULES)
+def test_whole_runs_are_drawn_as_often_as_configured(acts: list[tuple[str, int, int]]) -> None:
+    play(QueueWorld(whole_runs=True, first=True), acts)
 
 
 @SETTINGS

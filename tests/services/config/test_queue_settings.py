@@ -56,6 +56,39 @@ def test_what_is_set_stays() -> None:
     check_settings(config)
 
 
+def test_an_agent_with_memory_learns_from_whole_runs() -> None:
+    config = queue_of("agent.memory=gru")
+    replay = config.replay
+    assert (replay.kind, replay.sequence, replay.burn_in, replay.block) == ("queue", 64, 0, 2048)
+    assert config.agent.batch_size == 256, "samples, as without memory"
+    check_settings(config)
+    assert describe_sequences(config) == (
+        "a block is 2,048 samples, 32 runs of 64 steps; each is learned from 4 times, in batches "
+        "of 4 whole runs"
+    )
+    settings_of_memory = (
+        "agent.memory",
+        "agent.memory_size",
+        "replay.sequence",
+        "agent.memory_dtype",
+    )
+    assert not [
+        line
+        for line in settings_without_effect(config, None)
+        if any(key in line for key in settings_of_memory)
+    ]
+
+
+def test_parts_of_runs_are_refused_to_an_agent_with_memory() -> None:
+    check_settings(queue_of("agent.batch_size=32"))
+    with pytest.raises(ConfigError) as refused:
+        check_settings(queue_of("agent.memory=gru", "agent.batch_size=32"))
+    assert str(refused.value) == (
+        "agent.batch_size: is 32, and agent 'appo' with memory learns from whole runs; "
+        "set a multiple of replay.sequence=64, such as 64"
+    )
+
+
 def test_other_agents_have_none() -> None:
     replay = queue_of(agent="dqn").replay
     assert (replay.kind, replay.block, replay.sequence) == ("random", 0, 0)
