@@ -109,7 +109,7 @@ class QueueReplay(DrawnRows):
     Args:
         rows: with the columns `RUN`, `EPOCH` and `VERSION`.
         rng: permutes.
-        config: the replay's: `sequence`, `block`, `passes`, `max_lag`.
+        config: the replay's: `sequence`, `block`, `passes`, `max_lag`, `strict`.
         batch_size: B, rows of a minibatch: it divides `block`.
         batch_rows: the most rows that are inserted at once.
         first: the columns of which a run has the first row's value alone.
@@ -141,6 +141,7 @@ class QueueReplay(DrawnRows):
         self._batch_size = batch_size
         self._batch_rows = batch_rows
         self._history = History()
+        self._epoch = 0
         self._opt_steps = 0
         self.taken = 0
         self.counts = QueueCounts()
@@ -172,6 +173,11 @@ class QueueReplay(DrawnRows):
     def rows_in_block(self) -> int:
         """Rows of the block in progress or being made up."""
         return sum(self._lengths)
+
+    @property
+    def lacking_runs(self) -> int:
+        """Runs that the block lacks of which it is made up; 0 once it is drawn."""
+        return 0 if self._full else self._runs - len(self._firsts)
 
     @property
     def is_between_blocks(self) -> bool:
@@ -258,6 +264,8 @@ class QueueReplay(DrawnRows):
         return np.concatenate([np.arange(f, f + length, steps) for f, length in pairs])
 
     def _is_stale(self, epoch: int, version: int) -> bool:
+        if self.config.strict:
+            return (epoch, version) != (self._epoch, self._opt_steps)
         most = self.config.max_lag
         return bool(most) and self._history.lag(epoch, version, self._opt_steps) > most
 
@@ -265,9 +273,10 @@ class QueueReplay(DrawnRows):
         """The reason why there is no block in this look, as a sentence; "" if there is one."""
         if self._full:
             return ""
+        of = f" of version {self._opt_steps:,} (replay.strict)" if self.config.strict else ""
         return (
-            f"learner waits: {len(self._firsts):,} of {self._runs:,} runs of the next block are "
-            "there"
+            f"learner waits: {len(self._firsts):,} of {self._runs:,} runs{of} of the next block "
+            "are there"
         )
 
     # Drawing
@@ -462,6 +471,7 @@ class QueueReplay(DrawnRows):
             epoch: of this start.
             opt_steps: of the weights that it goes on with.
         """
+        self._epoch = epoch
         self._opt_steps = opt_steps
         self._history = self._history.begun(epoch, opt_steps)
         oldest = self.rows.live()[0]

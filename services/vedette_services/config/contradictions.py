@@ -98,6 +98,15 @@ def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
             "a queue stores observations whole",
         ),
     }
+    if replay.strict:
+        refused |= {
+            "replay.max_lag": (replay.max_lag > 0, "replay.strict is a lag of 0 by itself"),
+            "replay.ahead": (replay.ahead > 0, "with replay.strict no samples wait"),
+            "learner.model_dtype": (
+                config.learner.model_dtype != "float32",
+                "with replay.strict the model that acts is the one that learns, to the bit",
+            ),
+        }
     for key, (is_set, why) in refused.items():
         if is_set:
             yield SettingError(key, why, "leave it out")

@@ -332,6 +332,7 @@ class Learner:
         return replace(
             status,
             taken=queue.taken,
+            lacking=queue.lacking_runs,
             kept=kept,
             sync_until=self._sync_until,
             replay=measured,

@@ -14,7 +14,7 @@ from vedette_rl.core.columns import SEQUENCE_KEYS
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.learner.gateway.flow_control import QueueLimiter
 from vedette_services.learner.gateway.intake import Intake
-from vedette_services.learner.gateway.state import GatewayState
+from vedette_services.learner.gateway.state import GatewayState, QueuePlace
 from vedette_services.run.replay_layout import ring_dtype
 
 BATCH_ROWS = 4
@@ -96,7 +96,7 @@ def test_credit_ends_with_the_runs_environment_steps() -> None:
     state.limit_room(100)
     state.on_samples(state_batch(0, env_steps=4), 1.0)
     state.blocks(1.0)
-    state.on_place(4, 4)
+    state.on_place(QueuePlace(4, 4))
     acks = [decode_control(frames[1:]) for frames in state.acks_due(2.0, 4)]
     assert [ack.reason for ack in acks if isinstance(ack, Ack)] == [
         "all environment steps are played: the learner learns from the last"
