@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from configurations import configured  # of tests/support
 from queue_counter import NAME  # of tests/integration
 from small_runs import trained  # beside this file
 
+from vedette_rl.core import Columns
 from vedette_rl.replay.queue import QueueReplay
 from vedette_services.config import RunConfig
 
@@ -40,3 +42,21 @@ def test_appo_learns_cartpole_in_one_process(tmp_path: Path) -> None:
     returns = summary["rollout"]["return_mean"]
     assert returns > 45, "a random policy's is 22"
     assert run.agent.opt_steps >= 200
+
+
+def test_strict_blocks_are_of_one_model_and_nothing_is_played_in_vain(tmp_path: Path) -> None:
+    config = run_of("appo", "replay.strict=true", "actors.count=2", max_env_steps=6 * 2048)
+    lags = []
+    with pytest.MonkeyPatch.context() as patched:
+        copy_block = QueueReplay._copy_block
+
+        def noting(replay: QueueReplay, columns: Columns) -> None:
+            copy_block(replay, columns)
+            lags.append(set(replay.lags.tolist()))
+
+        patched.setattr(QueueReplay, "_copy_block", noting)
+        run, summary = trained(config, tmp_path / "run")
+    assert lags == [{0.0}] * 6
+    assert summary["replay"]["stale"] == 0
+    assert run.agent.opt_steps == 6 * 32
+    assert summary["lag"]["sample_max"] == 0.0

@@ -141,10 +141,11 @@ class Fleet:
         return max(1, len(member.report.actors)) if member else 1
 
     @property
-    def alive_actors(self) -> dict[str, list[int]]:
-        """The indices of the actors that are alive, of each manager that is not gone."""
+    def alive_actors(self) -> dict[str, dict[int, int]]:
+        """The environment steps of the actors that are alive, by index, of each manager that is not
+        gone."""
         return {
-            manager: [actor.id for actor in member.actors if actor.alive]
+            manager: {actor.id: actor.env_steps for actor in member.actors if actor.alive}
             for manager, member in self._members.items()
             if not member.gone
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 PATIENCE_S = 10.0
 """Who still plays is silent once nothing has come for so long, or for as long as the last block
@@ -11,6 +11,9 @@ took."""
 
 ActorId = tuple[str, int]
 """A manager's id, and the index of an actor among its own."""
+
+AliveActors = Mapping[str, Mapping[int, int]]
+"""The environment steps of the actors that are alive, by manager and index."""
 
 
 class RunGrants:
@@ -26,7 +29,8 @@ class RunGrants:
     An actor that has handed over as many runs as it may play waits for the next model; so no report
     has to say that it does. One that plays and hands nothing over is not waited for for ever: once
     nothing has come for `PATIENCE_S` it is *silent*, and others play in its place until it is
-    heard of.
+    heard of. Where nobody is known to have handed over and no steps are reported either, all may
+    play a run more: nothing stands still for want of a message.
 
     Args:
         envs_per_actor: environments of an actor, each of which plays a run.
@@ -44,6 +48,8 @@ class RunGrants:
         self._silent: set[ActorId] = set()
         self._more: Counter[str] = Counter()  # how often each manager was granted more, for turns
         self._began = self._heard = now  # of this model: its publication, and its last batch
+        self._steps = 0  # of all actors that are alive, as reported
+        self._moved = now  # when that changed last
         self._patience_s = PATIENCE_S
         self._lost_patience = False
         self._waited_for: list[ActorId] = []
@@ -70,14 +76,8 @@ class RunGrants:
             f"{self._lacking:,}: those of actors {whom or 'that start'} (replay.strict)"
         )
 
-    def on_model(
-        self, epoch: int, version: int, alive: Mapping[str, Collection[int]], now: float
-    ) -> None:
-        """A model was published.
-
-        Args:
-            alive: indices of the actors that are alive, by manager.
-        """
+    def on_model(self, epoch: int, version: int, alive: AliveActors, now: float) -> None:
+        """A model was published."""
         if (epoch, version) == self._model:
             return
         if not self._lost_patience:  # else what the last block took says nothing
@@ -100,34 +100,42 @@ class RunGrants:
             self._heard = now
 
     def raise_runs(
-        self,
-        lacking: int,
-        model: tuple[int, int],
-        alive: Mapping[str, Collection[int]],
-        now: float,
+        self, lacking: int, model: tuple[int, int], alive: AliveActors, now: float
     ) -> list[str]:
         """Grant more runs, if the block lacks some and nobody plays them.
 
         Args:
             lacking: runs, of those that have come; 0 while the block is learned from.
             model: epoch and version of which they are.
-            alive: as `on_model` has it.
 
         Returns:
             the managers that may play one run more.
         """
+        steps = sum(sum(actors.values()) for actors in alive.values())
+        if steps != self._steps:
+            self._steps = steps
+            self._moved = now
         if model != self._model:
             return []  # one of the two is not known here yet
         self._lacking = lacking
-        plays, ready = self._who_plays(alive)
-        self._waited_for = plays
-        if not lacking or not ready:
+        self._waited_for, ready = self._who_plays(alive)
+        if not lacking:
             return []
-        if plays:
+        if self._waited_for or not ready:
             if now - self._heard < self._patience_s:
                 return []
-            self._silent.update(plays)
+            if not ready:
+                # This gateway may have started since they handed over, or it was lost on the way.
+                if now - self._moved < self._patience_s:
+                    return []
+                ready = {manager: len(actors) for manager, actors in alive.items() if actors}
+                self._patience_s *= 2.0  # or single steps take so long
+            self._silent.update(self._waited_for)
             self._lost_patience = True
+        self._heard = now
+        return self._raise(lacking, ready)
+
+    def _raise(self, lacking: int, ready: Mapping[str, int]) -> list[str]:
         raised = []
         for manager in sorted(ready, key=lambda manager: self._more[manager]):
             self._raised[manager] = self.runs(manager) + 1
@@ -136,12 +144,9 @@ class RunGrants:
             lacking -= ready[manager] * self._envs
             if lacking <= 0:
                 break
-        self._heard = now
         return raised
 
-    def _who_plays(
-        self, alive: Mapping[str, Collection[int]]
-    ) -> tuple[list[ActorId], dict[str, int]]:
+    def _who_plays(self, alive: AliveActors) -> tuple[list[ActorId], dict[str, int]]:
         """The actors that have not handed over all their runs, but for silent ones, and how many
         have, of each manager of which none plays."""
         plays: list[ActorId] = []
