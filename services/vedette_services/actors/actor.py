@@ -189,8 +189,10 @@ class ActorLoop:
     def may_play(self) -> bool:
         """Return whether the next step may be played: within a run always, and where one begins as
         far as `AllowedRuns` says. The newest model is taken first."""
+        if not (self._in_runs and self._loop.is_between_runs):
+            return True
         allowed = self._handover.allowed_runs
-        if not (allowed.runs and self._loop.is_between_runs):
+        if not allowed.runs:
             return True
         self.sync()
         model = self._loop.acting_on
