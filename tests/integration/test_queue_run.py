@@ -132,7 +132,7 @@ def test_every_strict_block_is_of_one_model_though_everybody_is_killed(daemons: 
     learner = run.start_learner()
     managers = {name: run.start_manager(name) for name in ("a", "b")}
     at = 0
-    for victim in ("actor", "trainer", "manager", "gateway", "learner", "actor"):
+    for victim in ("actor", "trainer", "manager", "gateway", "learner"):
         wait_until(lambda at=at: run.opt_steps() > at + 40, f"optimization steps before {victim}")
         match victim:
             case "actor":
