@@ -73,6 +73,21 @@ def test_a_gateway_that_forgets_who_handed_over_does_not_stop_the_run() -> None:
         assert world.longest < LONGEST_S
 
 
+def test_a_gateway_that_starts_within_a_large_block_goes_on_with_it() -> None:
+    """Of 20 runs for each environment most are played, and the new gateway knows of none."""
+    with StrictWorld(runs=40, managers={"a": 1}, seed=5) as world:
+        world.paces["a", 0] = 0.02
+        world.play(4.0)
+        for _ in range(4):
+            world.play(1.1)
+            world.kill_gateway()
+        world.calm()
+        before = world.blocks
+        world.play(30.0)
+        assert world.blocks > before + 8
+        assert world.longest < LONGEST_S
+
+
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed > 1)) for seed in range(8)]
 )

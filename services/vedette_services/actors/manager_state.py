@@ -390,9 +390,11 @@ class ManagerState:
         ]
 
     def _allow_runs(self, ack: Ack, run: Run, now: float) -> list[Instruction]:
-        """Pass on how many runs actors may play, where the learner says so."""
+        """Pass on how many runs actors may play, where the learner says so. A gateway that has
+        started again may have allowed more of this model before."""
         allowed = AllowedRuns(ack.epoch, ack.version, ack.runs)
-        if not ack.runs or allowed == self._allowed or not _is_of(ack, run):
+        is_same = allowed[:2] == self._allowed[:2]
+        if not ack.runs or not _is_of(ack, run) or (is_same and ack.runs <= self._allowed.runs):
             return []
         self._allowed = allowed
         self._models.expect(ack.epoch, ack.version, now)

@@ -457,6 +457,7 @@ def test_how_many_runs_may_be_played_is_passed_on_once() -> None:
     assert of(AllowRuns, rig.ack(version=5, runs=2)) == [first]
     assert of(AllowRuns, rig.ack(version=5, runs=2)) == []
     assert of(AllowRuns, rig.ack(version=5, runs=3)) == [AllowRuns(AllowedRuns(1, 5, 3))]
+    assert of(AllowRuns, rig.ack(version=5, runs=1)) == [], "a gateway that does not know it"
     assert of(AllowRuns, rig.ack(version=9, runs=2)) == [AllowRuns(AllowedRuns(1, 9, 2))]
     assert of(AllowRuns, rig.ack(version=99, runs=2, learner=7)) == [], "of another learner"
 

@@ -109,7 +109,7 @@ class RunGrants:
             model: epoch and version of which they are.
 
         Returns:
-            the managers that may play one run more.
+            the managers that may play more.
         """
         steps = sum(sum(actors.values()) for actors in alive.values())
         if steps != self._steps:
@@ -136,12 +136,15 @@ class RunGrants:
         return self._raise(lacking, ready)
 
     def _raise(self, lacking: int, ready: Mapping[str, int]) -> list[str]:
+        """Let managers play what is lacking, in turn: as many runs as that is for each of their
+        environments, and at least one."""
+        runs = max(1, lacking // (self._envs * sum(ready.values())))
         raised = []
         for manager in sorted(ready, key=lambda manager: self._more[manager]):
-            self._raised[manager] = self.runs(manager) + 1
+            self._raised[manager] = self.runs(manager) + runs
             self._more[manager] += 1
             raised.append(manager)
-            lacking -= ready[manager] * self._envs
+            lacking -= ready[manager] * self._envs * runs
             if lacking <= 0:
                 break
         return raised

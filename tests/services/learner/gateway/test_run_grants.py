@@ -63,6 +63,14 @@ def test_no_more_managers_play_again_than_are_needed_and_they_take_turns() -> No
     assert sorted(raised) == ["a", "b", "c"]
 
 
+def test_all_that_is_lacking_is_granted_at_once() -> None:
+    """A fleet that was not there yet as the model was published, and large blocks."""
+    made = grants(256, {})
+    hand_over(made, ("a", 0), ("a", 1), ("b", 0))
+    assert sorted(made.raise_runs(244, MODEL, TWO, 2.0)) == ["a", "b"]
+    assert made.runs("a") == made.runs("b") == 1 + 244 // (3 * ENVS)
+
+
 def test_nothing_is_granted_for_another_model_than_that_which_was_published() -> None:
     """The trainer's record may be of the model before, or behind."""
     made = grants(16, TWO)
