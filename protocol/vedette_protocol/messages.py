@@ -279,7 +279,7 @@ class Run:
             raise SchemaError("a model has no shared column")
 
 
-@message("ack", "control", omitted="evaluate evaluate_version evaluate_fresh safe")
+@message("ack", "control", omitted="evaluate evaluate_version evaluate_fresh safe runs")
 @dataclass(frozen=True, slots=True)
 class Ack:
     """State of one incarnation at the learner, sent again and again: settled batches and limit.
@@ -300,6 +300,8 @@ class Ack:
             version, on other episodes than those of any other number.
         safe: every sequence number below it is safe: settled, and on the learner's disk since its
             last sync. None: not said.
+        runs: runs that each of the manager's actors may play on the model `version`, and none on an
+            older one; 0: any.
     """
 
     run_id: OptionalId
@@ -320,6 +322,7 @@ class Ack:
     evaluate_version: Count = 0
     evaluate_fresh: Count = 0
     safe: OptionalCount = None
+    runs: Count = 0
 
     @property
     def beyond(self) -> int:

@@ -29,11 +29,13 @@ class CounterConfig(AgentConfig):
 
 
 class CountingAgent:
-    """Learns nothing, and remembers every row of every minibatch, in order."""
+    """Learns nothing, and remembers every row of every minibatch, in order, and the models that
+    played the rows of its block."""
 
     def __init__(self) -> None:
         self.opt_steps = 0
         self._rows: list[NDArray[np.int64]] = []
+        self._models: list[tuple[int, int, int]] = []  # step; lowest and highest version
 
     def opt(
         self,
@@ -46,6 +48,8 @@ class CountingAgent:
         chosen = chosen[batch["learned"].numpy().ravel()[chosen]]
         columns = [batch[name].numpy().ravel()[chosen].astype(np.int64) for name in KEYS]
         self._rows.append(np.stack(columns, axis=1))
+        versions = batch["version"][batch["learned"]]
+        self._models.append((self.opt_steps, int(versions.min()), int(versions.max())))
         self.opt_steps += 1
         return OptResult()
 
@@ -54,11 +58,13 @@ class CountingAgent:
 
     def get_state(self) -> State:
         given = np.concatenate(self._rows) if self._rows else np.zeros((0, 4), np.int64)
-        return {"opt_steps": self.opt_steps, "rows": given}
+        models = np.array(self._models, np.int64).reshape(-1, 3)
+        return {"opt_steps": self.opt_steps, "rows": given, "models": models}
 
     def set_state(self, state: State) -> None:
         self.opt_steps = int(state["opt_steps"])
         self._rows = [np.asarray(state["rows"])]
+        self._models = [(int(s), int(low), int(high)) for s, low, high in state["models"]]
 
 
 class RandomPolicy:

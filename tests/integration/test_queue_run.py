@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,9 @@ class QueueRun:
         words = ("learner", *plays, *of_run, *self._settings, *settings)
         return self._daemons.start("learner", *words)
 
-    def start_manager(self) -> Daemon:
-        joins = ("--learner", self.address, "--id", "a", "--insecure")
-        return self._daemons.start("a", "actors", *joins, "--allow-import", "queue_counter")
+    def start_manager(self, name: str = "a") -> Daemon:
+        joins = ("--learner", self.address, "--id", name, "--insecure")
+        return self._daemons.start(name, "actors", *joins, "--allow-import", "queue_counter")
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -114,3 +116,77 @@ def test_appo_learns_though_its_learner_is_killed(daemons: Daemons) -> None:
     assert summary["exit_reason"] == "target_return", "it has learned"
     assert balances(summary["samples"])
     assert summary["samples"]["lost"] == 0
+
+
+@pytest.mark.timeout(400)
+def test_every_strict_block_is_of_one_model_though_everybody_is_killed(daemons: Daemons) -> None:
+    """Two managers, and a third that joins late; the run ends by its environment steps."""
+    run = QueueRun(
+        daemons,
+        NAME,
+        "replay.strict=true",
+        "replay.capacity=600",
+        "actors.envs_per_actor=2",
+        "actors.count=2",
+        "learner.eval_interval=0",
+    )
+    learner = run.start_learner()
+    managers = {name: run.start_manager(name) for name in ("a", "b")}
+    at = 0
+    for victim in ("actor", "trainer", "manager", "gateway", "learner"):
+        wait_until(lambda at=at: run.opt_steps() > at + 40, f"optimization steps before {victim}")
+        match victim:
+            case "actor":
+                os.kill(managers["a"].children("actor")[0], signal.SIGKILL)
+            case "manager":
+                managers["b"].kill9()
+                managers["c"] = run.start_manager("c")
+            case "learner":
+                learner.kill9()
+                learner = run.start_learner()
+            case _:
+                kill_child(learner, victim)
+        at = run.opt_steps()
+    wait_until(lambda at=at: run.opt_steps() > at + 40, "optimization steps behind all kills")
+    waits = status(run.address)["limiter"]["reason"]
+    assert learner.stop() == 0
+    steps = int(run.summary["env_steps"]) + 2_000
+    assert run.start_learner(f"stop.max_env_steps={steps}").wait(START_S) == 0
+    assert run.summary["exit_reason"] == "max_env_steps"
+    for name in ("a", "c"):
+        assert managers[name].wait(START_S) == 0, "who waits for a model is told of the end"
+    state = run.state()
+    step, low, high = state["agent"]["models"].T
+    assert len(step) > 250
+    assert (low == high).all(), "a block has rows of two models"
+    steps_of_block = PASSES * 128 // 32
+    assert set((step - low).tolist()) == set(range(steps_of_block)), "it begins with that model"
+    assert waits == "" or "replay.strict" in waits
+
+
+@pytest.mark.timeout(300)
+def test_strict_appo_learns_and_is_evaluated_by_actors(daemons: Daemons) -> None:
+    """Evaluations take an actor's time; its learner is killed, and goes back."""
+    run = QueueRun(
+        daemons,
+        "appo",
+        "replay.strict=true",
+        "agent.learning_rate=0.001",
+        "evaluation.where=actors",
+        "evaluation.episodes=5",
+        "learner.eval_interval=100",
+    )
+    learner = run.start_learner()
+    managers = [run.start_manager(name) for name in ("a", "b")]
+    wait_until(lambda: run.opt_steps() > 70, "optimization steps")
+    kill_child(learner, "trainer")
+    wait_until(lambda: run.opt_steps() > 140, "optimization steps")
+    learner.kill9()
+    learner = run.start_learner("stop.target_return=120", "stop.max_env_steps=200000")
+    assert learner.wait(START_S) == 0
+    for manager in managers:
+        assert manager.wait(START_S) == 0
+    summary = run.summary
+    assert summary["exit_reason"] == "target_return", "it has learned"
+    assert summary["lag"]["sample_max"] == 0.0
+    assert balances(summary["samples"])

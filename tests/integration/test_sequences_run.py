@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,12 @@ SETTINGS = (
 class MemoryRun:
     """A learner and a manager that play the example of the documentation."""
 
-    def __init__(self, daemons: Daemons, agent: str = "gru_agent:Gru") -> None:
+    def __init__(
+        self, daemons: Daemons, agent: str = "gru_agent:Gru", settings: Sequence[str] = SETTINGS
+    ) -> None:
         self._daemons = daemons
         self._agent = agent
+        self._settings = settings
         self.out = daemons.place / "run"
         self.address = free_address()
         examples = ROOT / "docs" / "examples"
@@ -41,7 +45,7 @@ class MemoryRun:
     def start_learner(self, *settings: str) -> Daemon:
         of_run = ("--out", self.out, "--bind", self.address, "--insecure")
         plays = ("--env", "gru_agent:RepeatFirst", "--agent", self._agent)
-        words = ("learner", *plays, *of_run, *SETTINGS, *settings)
+        words = ("learner", *plays, *of_run, *self._settings, *settings)
         return self._daemons.start("learner", *words, run_in=self._run_in)
 
     def start_manager(self) -> Daemon:
@@ -153,6 +157,11 @@ def test_dqn_with_memory_solves_what_it_cannot_without(daemons: Daemons) -> None
     assert again.wait(START_S) == 0
     assert "equal: " in again.log, "over the kill"
 
+    check_exported(run)
+
+
+def check_exported(run: MemoryRun) -> None:
+    """A run's policy, and what it is exported to, name each sign in other processes."""
     policy = run.out.parent / "policy.npz"
     exported = run.command("export", run.out, "--format", "numpy", "--out", policy)
     assert exported.wait(START_S) == 0
@@ -162,3 +171,33 @@ def test_dqn_with_memory_solves_what_it_cannot_without(daemons: Daemons) -> None
         assert '"return_mean": 1.0' in evaluated.log
     onnx = run.command("export", run.out, "--format", "onnx", "--out", run.out.parent / "p.onnx")
     assert onnx.wait(START_S) == 0
+
+
+@pytest.mark.slow  # its parts have tests of their own: the step, the queue, what is remembered
+@pytest.mark.timeout(400)
+def test_appo_with_memory_solves_what_it_cannot_without(daemons: Daemons) -> None:
+    """From a queue; the learner is killed in between."""
+    of_agent = (
+        "env.kwargs.steps=10",
+        "agent.memory=gru",
+        "agent.memory_size=32",
+        "agent.hidden_sizes=[32]",
+        "agent.learning_rate=0.003",
+        "agent.entropy_coef=0.01",
+        "replay.sequence=32",
+        "replay.block=1024",
+    )
+    run = MemoryRun(daemons, "appo", of_agent)
+    learner = run.start_learner("learner.eval_interval=0", "learner.save_interval=50")
+    manager = run.start_manager()
+    wait_until(lambda: run.opt_steps() > 60, "optimization steps")
+    learner.kill9()
+    ends = ("learner.eval_interval=200", "stop.target_return=1.0", "stop.max_opts=6000")
+    learner = run.start_learner(*ends)
+    assert learner.wait(300) == 0
+    assert manager.wait(START_S) == 0
+    summary = run.summary
+    assert summary["exit_reason"] == "target_return", "a policy without memory returns 0.5"
+    assert balances(summary["samples"])
+    assert summary["samples"]["rejected"] == 0
+    check_exported(run)

@@ -217,6 +217,7 @@ EXAMPLES: dict[str, Message] = {
         evaluate_version=1500,
     ),
     "ack-to-an-outbox": replace(ACK, safe=38),
+    "ack-of-a-strict-run": replace(ACK, runs=2),
     "ack-without-credit": Ack(
         run_id="",
         epoch=0,

@@ -36,7 +36,7 @@ from vedette_services.learner.gateway.flow_control import (
     InsertLimiter,
     QueueLimiter,
 )
-from vedette_services.learner.gateway.state import GatewayState
+from vedette_services.learner.gateway.state import GatewayState, QueuePlace
 from vedette_services.simulation.hosts import GatewayHost
 from vedette_services.simulation.network import Frames, VirtualClock
 from vedette_services.status.records import GONE_AFTER_S
@@ -219,7 +219,7 @@ class SimulatedFleet:
             is_queue=queue is not None,
         )
         if queue is not None:
-            self.gateway.follow_queue(self.trainer.taken, self.trainer.kept)
+            self.gateway.follow_queue(QueuePlace(self.trainer.taken, self.trainer.kept))
         ready_s = self._rng.choice((0.0, self._rng.uniform(0.0, 3.0)))
         machine.call_at(machine.now + ready_s, self._publish_regularly)
 
@@ -291,7 +291,7 @@ class SimulatedFleet:
             seconds = self._rng.uniform(*queue.write_s)
             written = partial(self._write, trainer.taken, trainer.epoch)
             self.clock.call_at(self.clock.now + seconds, written)
-        gateway.follow_queue(trainer.taken, trainer.kept)
+        gateway.follow_queue(QueuePlace(trainer.taken, trainer.kept))
 
     def _write(self, taken: int, epoch: int) -> None:
         """A checkpoint is on the disk, unless its trainer has ended meanwhile."""

@@ -6,7 +6,7 @@ of the CPU alone, results that the host reads (``.item()``), shapes that depend 
 from memory that is not pinned. Fake tensors have shapes and devices, and no numbers.
 
 Not run here, for it needs a GPU: backward passes (a no-op), fused Adam's kernel (a no-op), cuDNN's
-recurrent kernel (two products stand for it), the numbers of generators, autocast to bfloat16,
+recurrent kernels (two products stand for one), the numbers of generators, autocast to bfloat16,
 streams and graphs.
 """
 
@@ -119,6 +119,10 @@ CASES: dict[str, tuple[str, gym.Space[Any], gym.Space[Any], dict[str, Any]]] = {
         {**MEMORY, "shared_encoder": False, "critics_in_target": 1, "n_step": 3},
     ),
     "td3, memory": ("td3", VECTOR, BOX, MEMORY),
+    "appo": ("appo", VECTOR, THREE, {"schedule": SCHEDULE, "clip_schedule": SCHEDULE}),
+    "appo, box, parts": ("appo", PARTS, BOX, {"advantages": "block"}),
+    "appo, memory": ("appo", VECTOR, HEADS, MEMORY),
+    "appo, memory, pixels": ("appo", PIXELS, BOX, {**MEMORY, "memory_dtype": "float16"}),
     "td3, memory of its own": ("td3", VECTOR, BOX, {**MEMORY, "shared_encoder": False}),
     "td3, pixels, tqc": (
         "td3",
@@ -129,7 +133,8 @@ CASES: dict[str, tuple[str, gym.Space[Any], gym.Space[Any], dict[str, Any]]] = {
 }
 
 QUICK = ((True, False, True, False), (False, True, False, True))
-"""Of (policy, target, record, weights): each of them on and off."""
+"""Of (policy, target, record, weights): each of them on and off. With a block (begins and values,
+ends, record, weights)."""
 
 HOST_READS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "aten.equal")
 
@@ -232,7 +237,15 @@ def stand_in(mode: FakeTensorMode) -> None:
         y = (of_x + of_h.transpose(0, 1))[..., : gru.hidden_size]
         return y, y[:, -1]
 
+    def cell(
+        x: torch.Tensor, h: torch.Tensor, of_x: torch.Tensor, of_h: torch.Tensor, *biases: Any
+    ) -> torch.Tensor:
+        """The same of a core's single step."""
+        linear = torch.nn.functional.linear
+        return (linear(x, of_x, biases[0]) + linear(h, of_h, biases[1]))[:, : h.shape[1]]
+
     from_numpy = torch.from_numpy
+    torch.gru_cell = cell  # type: ignore[assignment]
     torch.nn.GRU.forward = core  # type: ignore[assignment]
     torch.Generator = NoGenerator  # type: ignore[assignment,misc]
     for name in ("rand", "randn", "randint"):
@@ -283,6 +296,22 @@ def fake_sequences(spaces: Spaces, memory: int) -> dict[str, torch.Tensor]:
     return batch
 
 
+def fake_block(spaces: Spaces, config: Any) -> dict[str, torch.Tensor]:
+    """A block of BATCH runs on the GPU, and a minibatch of half of them."""
+    rows = fake_batch(spaces, sources=False)
+    for column in agent_kind(config.name).columns(config, spaces):
+        of = torch.from_numpy(np.empty(0, column.dtype)).dtype
+        rows[column.name] = torch.zeros(BATCH, *column.shape, dtype=of, device=GPU)
+    for key in ("begins", "learned"):
+        rows[key] = torch.zeros(BATCH, dtype=torch.bool, device=GPU)
+    block = {
+        name: column.unsqueeze(1).repeat(1, STEPS, *[1] * (column.dim() - 1))
+        for name, column in rows.items()
+    }
+    block["chosen"] = torch.zeros(BATCH // 2 * STEPS, dtype=torch.int64, device=GPU)
+    return {**block, **({"memory": rows["memory"]} if config.core_size else {})}
+
+
 def run_case(name: str, combinations: Iterator[tuple[bool, ...]]) -> dict[str, Any]:
     """Run the steps of a case; what was found, and how much was run."""
     agent_name, observation, action, options = CASES[name]
@@ -290,18 +319,29 @@ def run_case(name: str, combinations: Iterator[tuple[bool, ...]]) -> dict[str, A
     kind = agent_kind(agent_name)
     config = kind.config(batch_size=BATCH, **options)
     agent: Any = kind.build_agent(config, spaces, device=str(GPU), seed=0)
-    if config.core_size:
+    of_blocks = config.usual_queue is not None
+    if of_blocks:
+        batch = fake_block(spaces, config)
+        agent._log_beta, agent._advantages, agent._targets = torch.zeros(
+            3, BATCH * STEPS, device=GPU
+        ).unbind()
+    elif config.core_size:
         agent.expect_burn_in(BURN_IN)
         batch = fake_sequences(spaces, config.core_size)
     else:
         batch = fake_batch(spaces, sources="imitation" in name)
     watch = Watch()
     steps = 0
-    for policy, target, record, weighted in combinations:
-        weights = torch.ones(BATCH, device=GPU) if weighted else None
+    for first, second, record, weighted in combinations:
+        due = Due(policy=first, target=second, record=record)
+        rows = BATCH
+        if of_blocks:
+            due = Due(record=record, begins=first, values=first, ends=second)
+            rows = len(batch["chosen"])
+        weights = torch.ones(rows, device=GPU) if weighted else None
         try:
             with watch:
-                _Outputs.of(agent.step(batch, weights, Due(policy, target, record)))
+                _Outputs.of(agent.step(batch, weights, due))
         except Exception as error:  # noqa: BLE001 - told with the others
             frame = traceback.extract_tb(error.__traceback__)[-1]
             watch.found[f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {error}"] += 1

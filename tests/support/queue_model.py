@@ -33,6 +33,7 @@ ROW = row_dtype(
         ("version", np.dtype(np.int64), ()),
         ("epoch", np.dtype(np.int32), ()),
         (RUN, np.dtype(np.bool_), ()),
+        ("memory", np.dtype(np.int64), (2,)),
     ]
 )
 
@@ -64,6 +65,7 @@ class Checkpoint:
     order: list[int]
     replay: dict[str, Any]
     step: int
+    begins_with: int
 
 
 @dataclass
@@ -72,7 +74,11 @@ class QueueWorld:
 
     Args:
         block, passes, max_lag: the queue's settings.
+        strict: a block is of one model, and actors play the newest.
+        whole_runs: minibatches are of whole runs.
+        first: ``memory``, the id of a row and of the one before it, is that of runs' first rows.
         mutate: changes a replay that was made; a mutation.
+        late_each: so many batches have one of an older model; 0: none.
         says_at: when the writer is told what it need not keep; ``handed`` is a mutation.
         syncs_first: the disk has the rows that a checkpoint knows of before it has that.
     """
@@ -80,17 +86,23 @@ class QueueWorld:
     block: int = 16
     passes: int = 2
     max_lag: int = 0
+    strict: bool = False
+    whole_runs: bool = False
+    first: bool = False
     mutate: Callable[[QueueReplay], None] = lambda replay: None
     says_at: str = "written"
     syncs_first: bool = True
+    late_each: int = 0
     ring: BranchedRing = field(default_factory=BranchedRing)
     disk: list[Checkpoint] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ids = 0
+        self.made_by: dict[int, int] = {}  # rows, by the weights that acted
         self.synced = 0
         self.epoch = 0
         self.env_time = 0
+        self.batches = 0
         self.lost: set[int] = set()
         self.handed: Checkpoint | None = None
         self.kept = 0
@@ -108,10 +120,19 @@ class QueueWorld:
             block=self.block,
             passes=self.passes,
             max_lag=self.max_lag,
+            strict=self.strict,
             capacity=CAPACITY,
         )
         rng = np.random.default_rng(self.epoch)
-        self.replay = QueueReplay(self.ring, rng, config, batch_size=BATCH, batch_rows=BATCH_ROWS)
+        self.replay = QueueReplay(
+            self.ring,
+            rng,
+            config,
+            batch_size=BATCH,
+            batch_rows=BATCH_ROWS,
+            first=("memory",) if self.first else (),
+            whole_runs=self.whole_runs,
+        )
         self.mutate(self.replay)
         newest = self.disk[-1] if self.disk else None
         self.given = Counter(newest.given) if newest else Counter()
@@ -120,6 +141,8 @@ class QueueWorld:
         if newest:
             self.replay.set_state(copy.deepcopy(newest.replay))
         self.replay.begin(self.epoch, self.step)
+        self.begins_with = newest.begins_with if newest else 0
+        self.publish()
         saved = int(newest.replay["place"]) if newest else 0
         self.say(min(saved, self.replay.place))
 
@@ -135,16 +158,39 @@ class QueueWorld:
             return False
         sample = self.replay.sample(BATCH)
         learned = sample.columns["learned"].ravel()[sample.columns["chosen"]]
+        if self.strict:
+            self.check_made_by_one_model(sample.columns["id"][sample.columns["learned"]].tolist())
         ids = sample.columns["id"].ravel()[sample.columns["chosen"]][learned].tolist()
+        if self.first:
+            assert (sample.columns["memory"][:, 0] == sample.columns["id"][:, 0]).all()
+            assert sample.columns["memory"].shape[1:] == (2,)
         for one in ids:
             if one not in self.given:
                 self.order.append(one)
         self.given.update(ids)
         self.replay.done()
         self.step += 1
+        if self.replay.is_between_blocks:
+            self.publish()
         if self.replay.save_is_due:
             self.hand_over()
         return True
+
+    def publish(self) -> None:
+        self.published = self.epoch, self.step
+        self.acts = self.weights
+
+    @property
+    def weights(self) -> int:
+        """What the weights are: all that was learned from."""
+        return hash(frozenset(self.given.items()))
+
+    def check_made_by_one_model(self, ids: list[int]) -> None:
+        """The rows of a block were made by the weights that it begins with, whatever ended since
+        then; also where an earlier start has begun it."""
+        if self.replay.minibatch.begins_block:
+            self.begins_with = self.weights
+        assert {self.made_by.get(one) for one in ids} == {self.begins_with}
 
     def fail_step(self) -> None:
         """A minibatch that the device has no memory for: it is given again."""
@@ -156,7 +202,9 @@ class QueueWorld:
         """Give a state to the thread that writes checkpoints; it replaces one that waits."""
         state = copy.deepcopy(self.replay.get_state())
         self.replay.note_handed()
-        self.handed = Checkpoint(Counter(self.given), list(self.order), state, self.step)
+        self.handed = Checkpoint(
+            Counter(self.given), list(self.order), state, self.step, self.begins_with
+        )
         if self.says_at == "handed":
             self.say(int(state["place"]))
 
@@ -180,14 +228,21 @@ class QueueWorld:
         rows = environments * steps
         if rows > self.ring.room:
             return False
+        self.batches += 1
+        if self.late_each and self.batches % self.late_each == 0:
+            late = min(1, self.published[1])
         env = np.repeat(np.arange(environments), steps)
         time = self.env_time + np.tile(np.arange(steps), environments)
         self.env_time += steps + 1
         ids = np.arange(self.ids, self.ids + rows)
         self.ids += rows
         columns = {"id": ids, RUN: mark_runs(env, time, STEPS)}
-        epoch = np.int32(self.epoch)
-        version = np.int64(max(0, self.step - late))
+        columns["memory"] = np.stack([ids, ids - 1], axis=1)
+        epoch, version = np.int32(self.epoch), np.int64(max(0, self.step - late))
+        if self.strict:
+            epoch, version = np.int32(self.published[0]), np.int64(self.published[1] - late)
+            if not late:
+                self.made_by.update(dict.fromkeys(ids.tolist(), self.acts))
         self.ring.append({**columns, "epoch": epoch, "version": version}, rows)
         self.ring.commit()
         return True
@@ -245,7 +300,7 @@ class QueueWorld:
         whole = [one for one, times in self.given.items() if times == self.passes]
         assert len(whole) == counts.trained
         assert set(self.given.values()) <= {self.passes}, "no block is in progress"
-        if not self.max_lag:
+        if not (self.max_lag or self.strict):
             assert counts.stale == 0
             waiting = self.ring.inserted - self.replay.place
             there = set(range(self.ids)) - self.lost

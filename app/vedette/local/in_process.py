@@ -33,7 +33,12 @@ from vedette_rl.storage.checkpoints import refuse_diverged
 from vedette_services.actors.actor import ActorLoop, build_actor
 from vedette_services.actors.actor_spec import SLOTS, ActorSpec
 from vedette_services.actors.custom_actor import LocalModels
-from vedette_services.actors.handover import LocalHandover, SlotLayout, slot_layout
+from vedette_services.actors.handover import (
+    AllowedRuns,
+    LocalHandover,
+    SlotLayout,
+    slot_layout,
+)
 from vedette_services.actors.instructions import StartActor, StoreModel
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import (
@@ -46,8 +51,12 @@ from vedette_services.host.output import divert_output_past_python
 from vedette_services.host.processes import StopSignals, pause
 from vedette_services.host.rate_limited_log import RateLimitedLog
 from vedette_services.learner.evaluator import ModelEvaluation
-from vedette_services.learner.gateway.flow_control import FlightLimits, make_insert_limiter
-from vedette_services.learner.gateway.state import GatewayState
+from vedette_services.learner.gateway.flow_control import (
+    FlightLimits,
+    make_insert_limiter,
+    make_run_grants,
+)
+from vedette_services.learner.gateway.state import GatewayState, QueuePlace
 from vedette_services.learner.trainer.learner import Learner, make_replay
 from vedette_services.run.active_time import training_time_before
 from vedette_services.run.directory import RunDirectory
@@ -151,11 +160,12 @@ class InProcessActor:
         self._begun = False
 
     def step(self) -> None:
-        """Step every environment once."""
+        """Step every environment once, unless it waits for a model."""
         if not self._begun:
             self._begun = True
             self._actor.begin()
-        self._actor.step()
+        if self._actor.may_play():
+            self._actor.step()
 
     def publish_stats(self) -> None:
         """Publish the actor's statistics to its manager."""
@@ -164,6 +174,9 @@ class InProcessActor:
     def store(self, model: StoreModel) -> None:
         run = self._order.run
         self._models.store(MappedModel(model.epoch, model.version, run.model, model.body, None))
+
+    def allow_runs(self, allowed: AllowedRuns) -> None:
+        self._handover.allow_runs(allowed)
 
     def stop(self) -> None:
         self._host.clock.call_at(self._host.clock.now, self._finish)
@@ -297,6 +310,7 @@ class InProcessRun:
                 else Limiter(0.0, 0, 0.0, config.samples_per_opt)
             ),
             run_length=config.replay.sequence if config.replay.is_queue else 0,
+            run_grants=make_run_grants(config, now=0.0),
             rows_per_batch=actors.n_buffer,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
@@ -452,7 +466,7 @@ class InProcessRun:
         self._trainer = replace(status, time=own)
         self._gateway.state.on_progress(status.opt_steps, status.sampled)
         if self.config.replay.is_queue:
-            self._gateway.follow_queue(status.taken, status.kept)
+            self._gateway.follow_queue(QueuePlace.of(status))
         now = self._wall_clock()
         done = status.phase == "done"
         if now >= self._next_show or done:

@@ -15,7 +15,7 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import HiddenSizes, MemoryConfig, Widths
+from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Widths
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.part import SettingsPart
@@ -98,7 +98,7 @@ class MunchausenConfig(SettingsPart):
     """l0: tau log pi(a | s) counts as at least this (-1: the paper's)."""
 
 
-class ActorCriticConfig(MemoryConfig):
+class ActorCriticConfig(DrawnMemoryConfig):
     """The keys of agents with a policy and critics; they act in a Box."""
 
     synonyms: ClassVar[Mapping[str, str]] = {

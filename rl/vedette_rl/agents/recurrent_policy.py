@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.agents.network_policy import NetworkPolicy
+from vedette_rl.core.acting import ColumnPolicy
 from vedette_rl.core.columns import Columns, RowColumn
 from vedette_rl.core.learning import ModelInfo
+from vedette_rl.core.protocols import implements
 from vedette_rl.networks.acting_network import BoundNetwork
 
 MEMORY = "memory"
@@ -68,5 +70,8 @@ class RecurrentPolicy:
         return action
 
     def acted_columns(self) -> Columns:
-        """What was remembered before the observations that `act` acted on last."""
-        return {MEMORY: self._before}
+        """What was remembered before the observations that `act` acted on last, beside the columns
+        of the policy itself."""
+        policy = self._policy
+        acted = policy.acted_columns() if implements(policy, ColumnPolicy) else {}
+        return {**acted, MEMORY: self._before}

@@ -81,8 +81,8 @@ class AgentConfig(SettingsPart):
     Mnih et al. 2015, table 1, update frequency). An agent's own class has its paper's."""
 
     learns_sequences: ClassVar[bool] = False
-    """True of an agent that learns from sequences, which `replay.sequence` has drawn: its own class
-    says so."""
+    """True of an agent that learns from sequences, which `replay.sequence` has drawn, or from whole
+    runs of a queue, of which a minibatch then has all steps: its own class says so."""
 
     @property
     def usual_sequence(self) -> UsualSequence | None:

@@ -106,7 +106,10 @@ class MinibatchPlace:
 
 class BlockBatch(StaticBatch):
     """A block of runs ``(K, T, ...)`` in tensors that stay where they are, of which ``chosen``
-    ``(B,)`` int64, places of its rows ``k T + t``, are the minibatch that is learned from.
+    ``(B,)`` int64, places of its rows ``k T + t``, are the minibatch that is learned from. Where an
+    agent learns from sequences (`AgentConfig.learns_sequences`) these are whole runs, the T rows of
+    each in their order; of columns declared `first` a block has the first row's value alone,
+    ``(K, ...)``.
 
     Attributes:
         place: of that minibatch, for decisions that no captured step makes.

@@ -88,7 +88,7 @@ class MemoryConfig(NetworkConfig):
     """``gru`` remembers what was seen since the episode began, by a recurrent core between the
     encoder and the layers (Cho et al. 2014). It learns from sequences (`replay.sequence`), each
     from the memory that the actor had at its first step, which `replay.burn_in` renews (R2D2,
-    Kapturowski et al. 2019)."""
+    Kapturowski et al. 2019); of a queue from whole runs, without burn-in."""
     memory_size: Annotated[Width, IN_WEIGHTS, IN_SAMPLES, LATER_KEY] = 128
     """numbers that are remembered (512: R2D2). Each sample holds them as it began."""
     memory_dtype: Annotated[Literal["float32", "float16"], IN_SAMPLES, LATER_KEY] = "float32"
@@ -104,6 +104,24 @@ class MemoryConfig(NetworkConfig):
     def learns_sequences(self) -> bool:  # type: ignore[override]  # of a class, but for this one
         """See `AgentConfig.learns_sequences`."""
         return self.core_size > 0
+
+    def refuse_beside_memory(self, refused: Mapping[str, bool]) -> None:
+        """Refuse settings that are not built beside a memory.
+
+        Args:
+            refused: by the setting that helps, True where it is needed.
+
+        Raises:
+            ValueError: there is a memory, and one is needed.
+        """
+        if self.core_size and (wrong := [setting for setting, is_set in refused.items() if is_set]):
+            raise ValueError(
+                f"memory is {self.memory}, which is not built beside it: set {', '.join(wrong)}"
+            )
+
+
+class DrawnMemoryConfig(MemoryConfig):
+    """The same of an agent that learns from sequences which are drawn again and again."""
 
     @property
     def usual_sequence(self) -> UsualSequence | None:
@@ -123,20 +141,6 @@ class MemoryConfig(NetworkConfig):
             return usual
         without: int = type(self).model_fields["batch_size"].default
         return usual * without / _SEQUENCES
-
-    def refuse_beside_memory(self, refused: Mapping[str, bool]) -> None:
-        """Refuse settings that are not built beside a memory.
-
-        Args:
-            refused: by the setting that helps, True where it is needed.
-
-        Raises:
-            ValueError: there is a memory, and one is needed.
-        """
-        if self.core_size and (wrong := [setting for setting, is_set in refused.items() if is_set]):
-            raise ValueError(
-                f"memory is {self.memory}, which is not built beside it: set {', '.join(wrong)}"
-            )
 
 
 _SEQUENCES = 32

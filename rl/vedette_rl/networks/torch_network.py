@@ -250,10 +250,26 @@ class RecurrentParts(nn.Module):
         x_BSF = self._features(window_rows(obs, burned_B, steps + 1), len(memory_BH))
         return self._run(x_BSF, memory_BH)
 
+    def run(self, obs: Obs, memory_BH: torch.Tensor, begins_BT: torch.Tensor) -> torch.Tensor:
+        """The memory ``(B, T, H)`` after each row of runs, in which episodes may begin.
+
+        Args:
+            obs: columns ``(B T, ...)``, the rows of each run one behind the other.
+            memory_BH: before the first row of each.
+            begins_BT: bool; nothing is remembered before such a row.
+        """
+        x_BTF = self._features(obs, len(memory_BH))
+        goes_on_BT1 = (~begins_BT).to(memory_BH.dtype).unsqueeze(2)
+        weights = tuple(self.core.parameters())
+        after = []
+        for t in range(x_BTF.shape[1]):
+            memory_BH = torch.gru_cell(x_BTF[:, t], memory_BH * goes_on_BT1[:, t], *weights)
+            after.append(memory_BH)
+        return torch.stack(after, dim=1)
+
     def remember(self, obs: Obs, memory_BH: torch.Tensor) -> torch.Tensor:
         """The memory ``(B, H)`` after single observations ``(B, ...)``."""
-        of_x, of_h, bias_of_x, bias_of_h = self.core.parameters()
-        return torch.gru_cell(self.encoder(obs), memory_BH, of_x, of_h, bias_of_x, bias_of_h)
+        return torch.gru_cell(self.encoder(obs), memory_BH, *self.core.parameters())
 
     @torch.no_grad()
     def _burn(

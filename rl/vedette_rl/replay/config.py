@@ -103,6 +103,10 @@ class ReplayConfig(SettingsPart):
     max_lag: int = Field(default=0, ge=0)
     """samples of a queue whose model is more than so many optimization steps away from the one that
     would learn from them are passed over and counted; 0: none is."""
+    strict: bool = False
+    """all samples of a block are of the one model that it begins with, as PPO has it (Schulman et
+    al. 2017): actors play a run on each model, or as many as a block needs, and then wait for the
+    next. What was played on another model is passed over and counted."""
     prioritized: bool = False
     """draw by |TD error| (Schaul et al. 2016, proportional) instead of uniformly."""
     alpha: float = Field(default=0.6, ge=0.0, le=1.0)

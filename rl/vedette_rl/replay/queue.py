@@ -4,11 +4,13 @@ The rows of a *run*, up to T consecutive steps of one environment, stand one beh
 ring, and the column `RUN` is True where one begins. So what was drawn is one number. A *block* is
 the next K runs that are not stale::
 
-    all columns      (K, T, ...)      of each row; behind a shorter run's end the last one again
+    declared `first` (K, ...)         of the first row alone: a recurrent state, for example
+    all others       (K, T, ...)      of each row; behind a shorter run's end the last one again
     learned          (K, T) bool      False behind a shorter run's end
     chosen           (B,) int64       places ``k T + t`` of this minibatch
 
-Each block is drawn `passes` times. A pass is a permutation of its places, cut into minibatches::
+Each block is drawn `passes` times. A pass is a permutation of its places, cut into minibatches; for
+an agent that learns from sequences a permutation of its runs, so that minibatches have whole ones::
 
     replay.look()
     while (why := replay.wait_reason()): replay.look()
@@ -23,7 +25,7 @@ drawn twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -107,9 +109,11 @@ class QueueReplay(DrawnRows):
     Args:
         rows: with the columns `RUN`, `EPOCH` and `VERSION`.
         rng: permutes.
-        config: the replay's: `sequence`, `block`, `passes`, `max_lag`.
+        config: the replay's: `sequence`, `block`, `passes`, `max_lag`, `strict`.
         batch_size: B, rows of a minibatch: it divides `block`.
         batch_rows: the most rows that are inserted at once.
+        first: the columns of which a run has the first row's value alone.
+        whole_runs: minibatches are of whole runs: T divides `batch_size`.
 
     Attributes:
         taken: the first row that was not looked at.
@@ -125,14 +129,19 @@ class QueueReplay(DrawnRows):
         *,
         batch_size: int,
         batch_rows: int,
+        first: Iterable[str] = (),
+        whole_runs: bool = False,
     ) -> None:
         super().__init__(rows, rng, config)
+        self._first = frozenset(first)
+        self._whole_runs = whole_runs
         self._runs = config.block // config.sequence
         self._minibatches = config.block // batch_size
         self._settings = (config.sequence, config.block, config.passes, batch_size)
         self._batch_size = batch_size
         self._batch_rows = batch_rows
         self._history = History()
+        self._epoch = 0
         self._opt_steps = 0
         self.taken = 0
         self.counts = QueueCounts()
@@ -164,6 +173,11 @@ class QueueReplay(DrawnRows):
     def rows_in_block(self) -> int:
         """Rows of the block in progress or being made up."""
         return sum(self._lengths)
+
+    @property
+    def lacking_runs(self) -> int:
+        """Runs that the block lacks of which it is made up; 0 once it is drawn."""
+        return 0 if self._full else self._runs - len(self._firsts)
 
     @property
     def is_between_blocks(self) -> bool:
@@ -250,6 +264,8 @@ class QueueReplay(DrawnRows):
         return np.concatenate([np.arange(f, f + length, steps) for f, length in pairs])
 
     def _is_stale(self, epoch: int, version: int) -> bool:
+        if self.config.strict:
+            return (epoch, version) != (self._epoch, self._opt_steps)
         most = self.config.max_lag
         return bool(most) and self._history.lag(epoch, version, self._opt_steps) > most
 
@@ -257,9 +273,10 @@ class QueueReplay(DrawnRows):
         """The reason why there is no block in this look, as a sentence; "" if there is one."""
         if self._full:
             return ""
+        of = f" of version {self._opt_steps:,} (replay.strict)" if self.config.strict else ""
         return (
-            f"learner waits: {len(self._firsts):,} of {self._runs:,} runs of the next block are "
-            "there"
+            f"learner waits: {len(self._firsts):,} of {self._runs:,} runs{of} of the next block "
+            "are there"
         )
 
     # Drawing
@@ -288,14 +305,23 @@ class QueueReplay(DrawnRows):
     def _begin_pass(self) -> None:
         generator = self.rng.bit_generator
         self._before_pass = generator.state
-        self._order = self.rng.permutation(self._runs * self.config.sequence)
+        steps = self.config.sequence
+        if self._whole_runs:
+            order = self.rng.permutation(self._runs)[:, np.newaxis] * steps + np.arange(steps)
+            self._order = order.ravel()
+        else:
+            self._order = self.rng.permutation(self._runs * steps)
 
     def _block_columns(self) -> Columns:
         """The buffers of a block, made once, and the minibatch's places."""
         if not self._columns:
             steps = self.config.sequence
             row = self.rows.drawn_dtype
-            fields = [(n, row[n].base, (steps, *row[n].shape)) for n in row.names or () if n != RUN]
+            fields = [
+                (n, row[n].base, row[n].shape if n in self._first else (steps, *row[n].shape))
+                for n in row.names or ()
+                if n != RUN
+            ]
             fields.append((LEARNED, np.dtype(np.bool_), (steps,)))
             chosen = np.dtype([(CHOSEN, np.int64)])
             self._columns = empty_columns(row_dtype(fields), self._runs)
@@ -315,9 +341,12 @@ class QueueReplay(DrawnRows):
         of_rows = {
             name: column.reshape(-1, *column.shape[2:])
             for name, column in columns.items()
-            if name not in (LEARNED, CHOSEN)
+            if name not in (LEARNED, CHOSEN) and name not in self._first
         }
         self.rows.gather(ring_places(numbers.ravel(), self.physical_rows), of_rows)
+        if self._first:
+            of_firsts = {name: columns[name] for name in self._first}
+            self.rows.gather(ring_places(firsts, self.physical_rows), of_firsts)
         if self.rows.live()[0] > self.place:
             raise QueueOverrunError(self.place, self.rows.live()[0])
         models = zip(columns[EPOCH][:, 0].tolist(), columns[VERSION][:, 0].tolist(), strict=True)
@@ -442,6 +471,7 @@ class QueueReplay(DrawnRows):
             epoch: of this start.
             opt_steps: of the weights that it goes on with.
         """
+        self._epoch = epoch
         self._opt_steps = opt_steps
         self._history = self._history.begun(epoch, opt_steps)
         oldest = self.rows.live()[0]

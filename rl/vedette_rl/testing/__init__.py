@@ -7,11 +7,14 @@ import sys
 if (pytest := sys.modules.get("pytest")) is not None:  # a failing assertion shows what came
     pytest.register_assert_rewrite(
         "vedette_rl.testing.agents",
+        "vedette_rl.testing.block_agents",
         "vedette_rl.testing.contracts",
         "vedette_rl.testing.recurrent_agents",
+        "vedette_rl.testing.recurrent_policies",
     )
 
 from vedette_rl.testing.agents import AgentContract
+from vedette_rl.testing.block_agents import BlockAgentContract, RecurrentBlockAgentContract
 from vedette_rl.testing.contracts import PolicyContract, ReplayBufferContract, StepProcessorContract
 from vedette_rl.testing.environments import EnvironmentReport, check_environment
 from vedette_rl.testing.inputs import (
@@ -19,6 +22,7 @@ from vedette_rl.testing.inputs import (
     ScriptedEnv,
     Synthetic,
     VisualReach,
+    sampled_block,
     sampled_obs,
     sampled_sequences,
     sampled_transitions,
@@ -28,15 +32,18 @@ from vedette_rl.testing.recurrent_agents import RecurrentAgentContract
 __all__ = [
     "AgentContract",
     "BitFlip",
+    "BlockAgentContract",
     "EnvironmentReport",
     "PolicyContract",
     "RecurrentAgentContract",
+    "RecurrentBlockAgentContract",
     "ReplayBufferContract",
     "ScriptedEnv",
     "StepProcessorContract",
     "Synthetic",
     "VisualReach",
     "check_environment",
+    "sampled_block",
     "sampled_obs",
     "sampled_sequences",
     "sampled_transitions",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, RowColumn, empty_columns
-from vedette_rl.core.columns import BURNED, LEARNED, LENGTH
+from vedette_rl.core.columns import BEGINS, BURNED, LEARNED, LENGTH
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 
@@ -324,6 +324,33 @@ def sampled_sequences(
     columns[LENGTH] = length
     columns[LEARNED] = (places[:-1] >= burned[:, np.newaxis]) & (places[:-1] < end)
     return columns
+
+
+def sampled_block(
+    spaces: Spaces, runs: int, steps: int, seed: int, declared: Sequence[RowColumn] = ()
+) -> Columns:
+    """A block of runs as a queue gives it (`vedette_rl.replay.queue`), of random values.
+
+    Episodes end and begin within runs. The last run is half as long as the others; behind its end
+    its last row is repeated.
+    """
+    single = sampled_transitions(spaces, runs * steps, seed, declared)
+    block = {
+        name: column.reshape(runs, steps, *column.shape[1:]) for name, column in single.items()
+    }
+    over = block["terminated"] | block["truncated"]
+    block[BEGINS] = np.zeros((runs, steps), np.bool_)
+    block[BEGINS][:, 1:] = over[:, :-1]
+    for name in [name for name in block if name.startswith("next_")]:
+        behind = block[name.removeprefix("next_")][:, 1:]
+        block[name][:, :-1][~over[:, :-1]] = behind[~over[:, :-1]]
+    length = max(1, steps // 2)
+    block[LEARNED] = np.ones((runs, steps), np.bool_)
+    block[LEARNED][-1, length:] = False
+    for name in block.keys() - {LEARNED}:
+        block[name][-1, length:] = block[name][-1, length - 1]
+    firsts = {column.name: block[column.name][:, 0].copy() for column in declared if column.first}
+    return {**block, **firsts}
 
 
 def sampled_values(column: RowColumn, rows: int, rng: np.random.Generator) -> NDArray[Any]:

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vedette_rl.core import Agent, ColumnPolicy, Columns, ModelInfo, Policy, act_of
+from vedette_rl.core import Agent, Columns, act_of
 from vedette_rl.core.columns import BURNED, LEARNED, LENGTH
 from vedette_rl.core.learning import SequenceAgent
 from vedette_rl.core.protocols import implements
 from vedette_rl.testing.agents import AgentContract
 from vedette_rl.testing.contracts import assert_same_model, same_state
-from vedette_rl.testing.inputs import sampled_obs, sampled_sequences, sampled_values
+from vedette_rl.testing.inputs import sampled_sequences, sampled_values
+from vedette_rl.testing.recurrent_policies import RecurrentPolicyContract, is_observation
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LARGE_REWARD = 1_000.0
 
 
-class RecurrentAgentContract(AgentContract):
+class RecurrentAgentContract(RecurrentPolicyContract, AgentContract):
     """A mixin of tests; give it both halves of your agent, and `PolicyContract` beside it::
 
         class TestMyAgent(RecurrentAgentContract, PolicyContract):
@@ -43,7 +43,6 @@ class RecurrentAgentContract(AgentContract):
         takes_burn_in: False for one that does not look at rows of burn-in.
     """
 
-    batch_size = 16
     steps = 4
     burn_in = 3
     begins_with_the_stored_memory = True
@@ -52,14 +51,6 @@ class RecurrentAgentContract(AgentContract):
     bootstraps = False
     takes_n_steps = False
     plain_td_errors = False
-
-    def make_policy(self, envs: int, seed: int) -> Policy:
-        """A new policy for a vector of `envs`."""
-        raise NotImplementedError
-
-    def make_model(self, seed: int) -> ModelInfo:
-        """A new agent's model, for `PolicyContract`."""
-        return self.make_agent(seed).model_info()
 
     def make_batch(self, seed: int) -> dict[str, torch.Tensor]:
         """A batch of sequences drawn from the spaces."""
@@ -94,7 +85,7 @@ class RecurrentAgentContract(AgentContract):
         batch, changed = self.make_batch(0), self.make_batch(0)
         other = self.make_batch(1)
         for name, column in changed.items():
-            if _is_observation(name):
+            if is_observation(name):
                 at = self._burning(changed)
                 column[:, :-1][at] = other[name][:, :-1][at]
         one, another = self._told(0), self._told(0)
@@ -164,7 +155,7 @@ class RecurrentAgentContract(AgentContract):
         for each in (batch, changed):
             each["terminated"].fill_(value=False)
         for name, column in changed.items():
-            if _is_observation(name):
+            if is_observation(name):
                 column[rows, at + 1] = other[name][rows, at + 1]
         one, another = self._told(0), self._told(0)
         one.opt(batch)
@@ -178,47 +169,6 @@ class RecurrentAgentContract(AgentContract):
         td_errors = self._told(0).opt(batch).td_errors
         if td_errors is not None:
             assert int(td_errors.argmax()) == 2, "its TD error is not the largest of the batch"
-
-    def test_environments_are_remembered_each_for_itself(self) -> None:
-        order = np.roll(np.arange(self.batch_size), 3)
-        one, other = self._acting(), self._acting()
-        for step in range(4):
-            obs = self._observations(step)
-            begins = np.full(self.batch_size, step == 0)
-            actions = act_of(one)(obs, explore=False, begins=begins)
-            moved = {name: column[order] for name, column in obs.items()}
-            expected = act_of(other)(moved, explore=False, begins=begins)
-            np.testing.assert_allclose(actions[order], expected, rtol=1e-4, atol=1e-5)
-
-    def test_a_beginning_forgets_in_its_own_row_alone(self) -> None:
-        """The stored memory of a step is that of a new episode where one begins, and only there."""
-        policy = self._acting()
-        every = np.ones(self.batch_size, np.bool_)
-        first = self._stored_after(policy, 0, every)
-        one = np.zeros(self.batch_size, np.bool_)
-        one[1] = True
-        second = self._stored_after(policy, 1, one)
-        for name, column in second.items():
-            same = (column == first[name]).reshape(self.batch_size, -1).all(axis=1)
-            assert same[1], f"column {name!r} holds more than nothing where an episode begins"
-            assert not np.delete(same, 1).any(), (
-                f"column {name!r} forgets where none begins, or is what was remembered later"
-            )
-
-    def _stored_after(self, policy: Policy, seed: int, begins: NDArray[np.bool_]) -> Columns:
-        """The memory columns of an action on these observations. Copies."""
-        act_of(policy)(self._observations(seed), explore=False, begins=begins)
-        assert implements(policy, ColumnPolicy), "it has no acted_columns()"
-        acted = policy.acted_columns()
-        return {c.name: acted[c.name].copy() for c in self.columns if c.first}
-
-    def _acting(self) -> Policy:
-        policy = self.make_policy(self.batch_size, 0)
-        policy.sync_model(self.make_agent(0).model_info())
-        return policy
-
-    def _observations(self, seed: int) -> Columns:
-        return sampled_obs(self.make_spaces().observation, self.batch_size, seed)
 
     def _told(self, seed: int) -> Agent:
         """A new agent that knows the batches' burn-in, where it asks for it."""
@@ -251,7 +201,7 @@ class RecurrentAgentContract(AgentContract):
             if name in firsts or name in (BURNED, LENGTH, LEARNED):
                 continue
             places = torch.arange(column.shape[1])
-            behind = places >= end + _is_observation(name)
+            behind = places >= end + is_observation(name)
             column[behind] = other[name][behind]
             if name == "reward":
                 column[behind] = _LARGE_REWARD
@@ -274,15 +224,13 @@ class RecurrentAgentContract(AgentContract):
 
     def _stored_in(self, batch: Mapping[str, torch.Tensor]) -> list[Columns]:
         """What a policy stores that plays a batch's observations: its memory before each."""
-        policy = self._acting()
+        policy = self.acting_together()
         stored = []
         for position in range(self.burn_in + 1):
-            obs = {n: c[:, position].numpy() for n, c in batch.items() if _is_observation(n)}
+            obs = {n: c[:, position].numpy() for n, c in batch.items() if is_observation(n)}
             begins = np.full(self.batch_size, position == 0)
             act_of(policy)(obs, explore=False, begins=begins)
-            assert implements(policy, ColumnPolicy), "it has no acted_columns()"
-            acted = policy.acted_columns()
-            stored.append({c.name: acted[c.name].copy() for c in self.columns if c.first})
+            stored.append(self.stored(policy))
         return stored
 
     def _later(self, whole: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -299,7 +247,3 @@ class RecurrentAgentContract(AgentContract):
         later[BURNED].fill_(0)
         later[LEARNED][:] = torch.arange(self.burn_in + self.steps) < self.steps
         return later
-
-
-def _is_observation(name: str) -> bool:
-    return name == "obs" or name.startswith("obs/")

@@ -52,7 +52,7 @@ from vedette_services.actors.batching import (
     make_transition_pipeline,
 )
 from vedette_services.actors.faults import refuses_faults
-from vedette_services.actors.handover import HandoverWriter, slot_layout
+from vedette_services.actors.handover import AllowedRuns, HandoverWriter, slot_layout
 from vedette_services.actors.run_validation import SPACES
 from vedette_services.config.parts import ActorsConfig
 from vedette_services.config.peer_settings import read_peer_settings
@@ -91,6 +91,9 @@ PATIENCE_S = 0.1
 WAIT_S = 1.0
 """A longer wait is reported again after each such time."""
 
+NEXT_MODEL_S = 0.01
+"""From one look for the next model to another, where an actor waits for it."""
+
 
 class ActorEnd(Slots, Protocol):
     """An actor's end of a handover."""
@@ -101,6 +104,8 @@ class ActorEnd(Slots, Protocol):
     def stopped(self) -> bool: ...
     @property
     def gone(self) -> bool: ...
+    @property
+    def allowed_runs(self) -> AllowedRuns: ...
     def poll(self, wait_s: float) -> None: ...
 
 
@@ -139,6 +144,8 @@ class ActorLoop:
         self._last_failure = ""
         self._failure_log = RateLimitedLog()
         self._orders_at = self._stats_at = 0.0
+        self._ran_on = (0, -1)  # the model of the last run
+        self._runs = 0  # that were played on it
         loop.envs.on_failure = self._on_failure
 
     @property
@@ -155,7 +162,10 @@ class ActorLoop:
         if self._wait_for_model():
             self.begin()
             while not self._handover.stopped:
-                self.step()
+                if self.may_play():
+                    self.step()
+                else:
+                    self._wait_for_next_model()
             self.finish()
         self.publish_stats("ended")
 
@@ -174,6 +184,22 @@ class ActorLoop:
         self._hand_over_runs()
         self._try_flush()
         self._poll_and_publish()
+
+    @refuses_faults
+    def may_play(self) -> bool:
+        """Return whether the next step may be played: within a run always, and where one begins as
+        far as `AllowedRuns` says. The newest model is taken first."""
+        if not (self._in_runs and self._loop.is_between_runs):
+            return True
+        allowed = self._handover.allowed_runs
+        if not allowed.runs:
+            return True
+        self.sync()
+        model = self._loop.acting_on
+        played = self._runs if self._ran_on == model else 0
+        newest = (allowed.epoch, allowed.version)
+        # The manager has not said it yet of a newer model: one run.
+        return played < (1 if model > newest else allowed.runs if model == newest else 0)
 
     @refuses_faults
     def sync(self) -> bool:
@@ -235,6 +261,9 @@ class ActorLoop:
         reset an environment."""
         if self._in_runs and self._loop.is_between_runs:
             self._batching.flush()
+            model = self._loop.acting_on
+            self._runs = self._runs + 1 if self._ran_on == model else 1
+            self._ran_on = model
 
     def _push(self, transitions: Columns) -> None:
         self._batching.env_steps = self._loop.env_steps
@@ -258,6 +287,12 @@ class ActorLoop:
             self.publish_stats("waiting for a model")
             self._handover.poll(WAIT_S)
         return False
+
+    def _wait_for_next_model(self) -> None:
+        """Wait until there may be another, or an order."""
+        self._handover.poll(NEXT_MODEL_S)
+        if self._clock() - self._stats_at >= STATS_EVERY_S:
+            self.publish_stats("waiting for the next model")
 
     def _wait_for_slot(self) -> bool:
         """Wait for a free slot; False if the manager is gone."""

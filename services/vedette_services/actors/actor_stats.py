@@ -14,6 +14,7 @@ ActorState = Literal[
     "starting",
     "waiting for a model",
     "waiting for room",
+    "waiting for the next model",
     "playing",
     "making an environment again",
     "ended",

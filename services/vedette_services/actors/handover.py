@@ -22,6 +22,7 @@ import struct
 import threading
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,7 @@ _PUBLISHED = b"+"  # actor to manager: one more slot is written
 _TAKEN = b"-"  # manager to actor: one more slot is free
 _STOP = b"s"  # manager to actor: finish, hand over what you have, end
 _MODEL = b"m"  # manager to actor: there is a first model now
+_ALLOWED = struct.Struct("<QQQ")  # epoch, version, runs
 _KEPT = 16  # batches of a queue that its manager does not empty
 
 
@@ -57,6 +59,18 @@ class FinishedBatch:
     version: int
     payload: bytes
     env_steps: int | None = None
+
+
+class AllowedRuns(NamedTuple):
+    """How many runs an actor may play on a model; on an older model it may begin none.
+
+    Args:
+        runs: on the model of this epoch and version; 0: any, on any model.
+    """
+
+    epoch: int = 0
+    version: int = 0
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,10 @@ class SlotLayout:
         size = _PAYLOAD_AT + self.schema.payload_bytes(self.n_buffer, self.entries)
         return -(-size // _ALIGNMENT) * _ALIGNMENT
 
+    def memory_bytes(self, slots: int) -> int:
+        """The size of so many slots, and of the `AllowedRuns` behind them."""
+        return slots * self.bytes + _ALIGNMENT
+
 
 def slot_layout(schema: Schema, actors: ActorsConfig) -> SlotLayout:
     """The slots of a run."""
@@ -100,8 +118,9 @@ class HandoverReader:
         self._slots = slots
         self._slot_bytes = layout.bytes
         self._memory_fd = anonymous_file("vedette-handover")
-        os.ftruncate(self._memory_fd, slots * self._slot_bytes)
-        self._memory = mmap.mmap(self._memory_fd, slots * self._slot_bytes)
+        size = layout.memory_bytes(slots)
+        os.ftruncate(self._memory_fd, size)
+        self._memory = mmap.mmap(self._memory_fd, size)
         self._socket, self._actors_end = socket.socketpair()
         self._socket.setblocking(False)
         self._published = 0
@@ -180,6 +199,13 @@ class HandoverReader:
         if not self._announced:
             self._announced = True
             self._send_order(_MODEL)
+
+    def allow_runs(self, allowed: AllowedRuns) -> None:
+        """Say how many runs the actor may play, which looks while it waits.
+
+        It may read a moment's mixture of two, and then plays a run in vain or looks again.
+        """
+        _ALLOWED.pack_into(self._memory, self._slots * self._slot_bytes, *allowed)
 
     def discard(self) -> None:
         """Ignore all that this actor published or will publish."""
@@ -281,7 +307,7 @@ class HandoverWriter:
     def __init__(self, memory_fd: int, socket_fd: int, layout: SlotLayout, slots: int) -> None:
         self._slots = slots
         self._slot_bytes = layout.bytes
-        self._memory = mmap.mmap(memory_fd, slots * self._slot_bytes)
+        self._memory = mmap.mmap(memory_fd, layout.memory_bytes(slots))
         os.close(memory_fd)
         self._slot_memory = SlotMemory(self._memory, layout, slots)
         self._socket = socket.socket(fileno=socket_fd)
@@ -291,6 +317,11 @@ class HandoverWriter:
         self.stopped = False  # finish: an order, or the manager is gone
         self.gone = False  # the manager is gone
         self.model_announced = False
+
+    @property
+    def allowed_runs(self) -> AllowedRuns:
+        """How many runs may be played."""
+        return AllowedRuns(*_ALLOWED.unpack_from(self._memory, self._slots * self._slot_bytes))
 
     @property
     def has_slot(self) -> bool:
@@ -368,6 +399,7 @@ class LocalHandover:
         self.stopped = False  # finish: an order, or the manager is gone
         self.gone = False  # the manager is gone, or takes nothing any more
         self.ended = False  # no more will be published
+        self.allowed_runs = AllowedRuns()
 
     # The actor's end
 
@@ -456,6 +488,10 @@ class LocalHandover:
         """Ask the actor to hand over what it has and end."""
         self.stopped = True
         self._notify()
+
+    def allow_runs(self, allowed: AllowedRuns) -> None:
+        """Say how many runs the actor may play."""
+        self.allowed_runs = allowed
 
     def discard(self) -> None:
         """Ignore all that this actor published or will publish."""

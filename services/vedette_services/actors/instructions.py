@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from vedette_protocol.messages import Batch, Buffer, Report, Run
+from vedette_services.actors.handover import AllowedRuns
 
 Level: TypeAlias = Literal["info", "warning", "error"]
 
@@ -51,6 +52,13 @@ class StoreModel:
     epoch: int
     version: int
     body: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class AllowRuns:
+    """Tell every actor, and those that start later, how many runs they may play."""
+
+    allowed: AllowedRuns
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +133,7 @@ Instruction: TypeAlias = (
     | RemakeModels
     | PrepareRun
     | StoreModel
+    | AllowRuns
     | StartActor
     | StopActors
     | InspectActor

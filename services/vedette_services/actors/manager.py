@@ -23,8 +23,9 @@ from vedette_protocol.messages import Ack, Batch, Buffer, EvaluationReport, Repo
 from vedette_services.actors.actor_process import ActorProcesses
 from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.connection import Identity
-from vedette_services.actors.handover import FinishedBatch
+from vedette_services.actors.handover import AllowedRuns, FinishedBatch
 from vedette_services.actors.instructions import (
+    AllowRuns,
     Exit,
     InspectActor,
     Instruction,
@@ -91,6 +92,7 @@ class HandedOver(Protocol):
     def fileno(self) -> int: ...
     def receive(self) -> FinishedBatch: ...
     def order_stop(self) -> None: ...
+    def allow_runs(self, allowed: AllowedRuns) -> None: ...
     def discard(self) -> None: ...
 
 
@@ -181,6 +183,7 @@ class Manager(Generic[A]):
         self._manager_sockets: ManagerSockets | None = None
         self._open_at = 0.0  # when sockets that were closed are made again
         self._actors: dict[int, A] = {}
+        self._allowed = AllowedRuns()
         self._evaluation: ManagedEvaluation | None = None
         self._stats_at = 0.0
         self._unsent_report: Report | None = None  # the last one, where the socket did not take it
@@ -388,12 +391,18 @@ class Manager(Generic[A]):
                 number = logging.getLevelNamesMapping()[level.upper()]
                 log.log(number, "%s", text, extra={"actor": index})
             case PrepareRun(run):
+                self._allowed = AllowedRuns()
                 self._host.prepare(run)
             case StoreModel(epoch, version, body):
                 self._host.store_model(epoch, version, body, self._actors.values())
+            case AllowRuns(allowed):
+                self._allowed = allowed
+                for actor in self._actors.values():
+                    actor.handover.allow_runs(allowed)
             case StartActor(index):
                 try:
-                    self._actors[index] = self._host.start(instruction)
+                    self._actors[index] = actor = self._host.start(instruction)
+                    actor.handover.allow_runs(self._allowed)
                 except StartRefusedError as error:
                     now = time.monotonic()
                     self._execute_all(self._state.on_start_refused(index, str(error), now))

@@ -34,8 +34,9 @@ from vedette_protocol.send_window import OnFull, Window
 from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.connection import Connection, Identity
 from vedette_services.actors.evaluation_state import EvaluationState
-from vedette_services.actors.handover import FinishedBatch
+from vedette_services.actors.handover import AllowedRuns, FinishedBatch
 from vedette_services.actors.instructions import (
+    AllowRuns,
     Exit,
     InspectActor,
     Instruction,
@@ -145,6 +146,7 @@ class ManagerState:
         self._leaving = ""  # why, once it is decided
         self._leave_by = 0.0
         self._done = False
+        self._allowed = AllowedRuns()
         self._kept_batches = 0  # unsent ones that may wait here, where a program owns the loop
 
     # What the daemon asks
@@ -303,6 +305,7 @@ class ManagerState:
             text = f"ignored, because no environment is made here: {', '.join(ignored)}"
             done.append(WriteLog("info", text))
         self._run = run
+        self._allowed = AllowedRuns()
         self._played_too = None
         self._first_actor = None
         self._step_timeout_s = math.inf if self._custom_loop else config.step_timeout_s
@@ -381,12 +384,24 @@ class ManagerState:
                 window.resend_all()
         return [
             *self._evaluate(self._evaluation.on_ack(ack) if current else [], now),
+            *self._allow_runs(ack, run, now),
             *self._log.log_no_credit(ack, now),
             *self._log.log_rejected(ack, now),
             *self._start_due_actors(now),
             *self._send_batches(now),
             *self._drained(now),
         ]
+
+    def _allow_runs(self, ack: Ack, run: Run, now: float) -> list[Instruction]:
+        """Pass on how many runs actors may play, where the learner says so. A gateway that has
+        started again may have allowed more of this model before."""
+        allowed = AllowedRuns(ack.epoch, ack.version, ack.runs)
+        is_same = allowed[:2] == self._allowed[:2]
+        if not ack.runs or not _is_of(ack, run) or (is_same and ack.runs <= self._allowed.runs):
+            return []
+        self._allowed = allowed
+        self._models.expect(ack.epoch, ack.version, now)
+        return [AllowRuns(allowed)]
 
     def _begin_session(
         self, run: Run, window: Window | OutboxWindow, now: float
@@ -662,7 +677,7 @@ class ManagerState:
                 "tunnel leads the three ports to two learners; `vedette doctor` tests that"
             )
             return [*self._log.log("warning", "model", text, now), *asked]
-        text = "actors wait for the learner's first model"
+        text = f"actors wait for the learner's {self._models.missing} model"
         return [*self._log.log("info", "model", text, now), *asked]
 
     # Leaving

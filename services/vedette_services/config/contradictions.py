@@ -98,12 +98,25 @@ def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
             "a queue stores observations whole",
         ),
     }
+    if replay.strict:
+        refused |= {
+            "replay.max_lag": (replay.max_lag > 0, "replay.strict is a lag of 0 by itself"),
+            "replay.ahead": (replay.ahead > 0, "with replay.strict no samples wait"),
+            "learner.model_dtype": (
+                config.learner.model_dtype != "float32",
+                "with replay.strict the model that acts is the one that learns, to the bit",
+            ),
+        }
     for key, (is_set, why) in refused.items():
         if is_set:
             yield SettingError(key, why, "leave it out")
     if not steps:
         yield SettingError("replay.sequence", "is 0, and a queue has runs of steps", "set 64")
         return
+    if config.agent.learns_sequences and batch % steps:
+        why = f"is {batch:,}, and agent {config.agent.name!r} with memory learns from whole runs"
+        fix = f"set a multiple of replay.sequence={steps}, such as {-(-batch // steps) * steps:,}"
+        yield SettingError("agent.batch_size", why, fix)
     unit = math.lcm(steps, batch)
     if not replay.block or replay.block % unit:
         enough = -(-max(1, replay.block) // unit) * unit

@@ -109,15 +109,32 @@ def describe_sequences(config: RunConfig) -> str:
         return ""
     if replay.is_queue:
         runs = replay.block // replay.sequence
+        batch = config.agent.batch_size
+        whole = config.agent.learns_sequences
+        batches = f"{batch // replay.sequence:,} whole runs" if whole else f"{batch:,}"
+        played = f"; {_describe_strict_runs(config, runs)}" if replay.strict else ""
         return (
             f"a block is {replay.block:,} samples, {runs:,} runs of {replay.sequence:,} steps; "
-            f"each is learned from {replay.passes:,} times, in batches of "
-            f"{config.agent.batch_size:,}"
+            f"each is learned from {replay.passes:,} times, in batches of {batches}{played}"
         )
     before = f" behind up to {replay.burn_in:,} of burn-in" if replay.burn_in else ""
     return (
         f"a batch is {config.agent.batch_size:,} sequences of {replay.sequence:,} steps{before}: "
         f"{config.samples_per_opt:,} samples"
+    )
+
+
+def _describe_strict_runs(config: RunConfig, runs: int) -> str:
+    """Return how many runs are played on each model, and how many of them in vain."""
+    environments = max(1, config.actors.count) * config.actors.envs_per_actor
+    each = -(-runs // environments)
+    played = f"{environments:,} environments play {each:,} of these on each model, and wait"
+    vain = each * environments - runs
+    if not vain:
+        return played
+    return (
+        f"{played}: {vain:,} of {each * environments:,} in vain, unless replay.block is a multiple "
+        f"of {environments * config.replay.sequence:,}"
     )
 
 

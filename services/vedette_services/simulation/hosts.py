@@ -25,8 +25,9 @@ from vedette_protocol.model import ModelAssembler
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.connection import Identity
-from vedette_services.actors.handover import FinishedBatch
+from vedette_services.actors.handover import AllowedRuns, FinishedBatch
 from vedette_services.actors.instructions import (
+    AllowRuns,
     Exit,
     InspectActor,
     Instruction,
@@ -46,7 +47,7 @@ from vedette_services.actors.instructions import (
 from vedette_services.actors.manager_state import ManagerState
 from vedette_services.learner.gateway.actor_evaluations import CheckedEvaluation, PublishedModel
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
-from vedette_services.learner.gateway.state import GatewayState
+from vedette_services.learner.gateway.state import GatewayState, QueuePlace
 from vedette_services.simulation.network import Channel, Frames, MemoryNetwork
 from vedette_services.status.records import GatewayStatus
 
@@ -60,6 +61,10 @@ class HostedActor(Protocol):
 
     def store(self, model: StoreModel) -> None:
         """Act on this model from now on."""
+        ...
+
+    def allow_runs(self, allowed: AllowedRuns) -> None:
+        """Play so many runs on a model."""
         ...
 
     def stop(self) -> None:
@@ -120,6 +125,7 @@ class ManagerHost(Generic[A]):
         self._tick_s = tick_s
         self._assembler = ModelAssembler()
         self._model: StoreModel | None = None
+        self._allowed = AllowedRuns()
         self._open()
         self._tick()
 
@@ -217,10 +223,15 @@ class ManagerHost(Generic[A]):
                 log.log(number, "%s", text, extra={"actor": index})
             case PrepareRun():
                 self._model = None
+                self._allowed = AllowedRuns()
             case StoreModel():
                 self._model = instruction
                 for actor in self.actors.values():
                     actor.store(instruction)
+            case AllowRuns(allowed):
+                self._allowed = allowed
+                for actor in self.actors.values():
+                    actor.allow_runs(allowed)
             case StartActor(index):
                 started = self._start(self, instruction)
                 if started is None:
@@ -228,6 +239,7 @@ class ManagerHost(Generic[A]):
                     self._execute_all(self.state.on_start_refused(index, why, now))
                     return
                 self.actors[index] = started
+                started.allow_runs(self._allowed)
                 if self._model is not None:
                     started.store(self._model)
             case PlayEvaluation():
@@ -318,11 +330,11 @@ class GatewayHost:
         self.ended = True
         self.network.detach()
 
-    def follow_queue(self, taken: int, kept: int | None) -> None:
+    def follow_queue(self, place: QueuePlace) -> None:
         """Take over how far the trainer is in a queue; see `GatewayState.on_place`."""
-        self.state.on_place(taken, kept)
-        if kept is not None:
-            self.ring.keep_from(kept)
+        self.state.on_place(place)
+        if place.kept is not None:
+            self.ring.keep_from(place.kept)
 
     # From the network
 

@@ -92,6 +92,8 @@ class TrainerStatus:
         phase: starting, waiting, training, or done.
         waits: why it waits, "" while it trains.
         taken: of a queue, the first row that was not looked at.
+        lacking: of a queue, the runs that the block lacks of which it is made up, of the rows below
+            `taken`; 0 while it is learned from.
         kept: of a queue, the first row that may not be overwritten, as no checkpoint on the disk is
             behind it; None: not known.
         sync_until: of a queue, the rows that a checkpoint waits for the disk to have.
@@ -133,6 +135,7 @@ class TrainerStatus:
     needs_samples: bool = False
     replay: ReplayStatus = _NOT_MEASURED
     taken: int = 0
+    lacking: int = 0
     kept: int | None = None
     sync_until: int = 0
 

@@ -14,12 +14,14 @@ from every_agent import AGENTS, OF_SAMPLES  # of tests/support
 from vedette_rl.agents.iqn.policy import IqnPolicy
 from vedette_rl.agents.recurrent_policy import memory_column
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Agent, ModelInfo, Policy
+from vedette_rl.core import Agent, ModelInfo, Policy, RowColumn
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.testing import (
     AgentContract,
+    BlockAgentContract,
     PolicyContract,
     RecurrentAgentContract,
+    RecurrentBlockAgentContract,
     sampled_obs,
 )
 
@@ -334,9 +336,86 @@ class TestSacWithMemoryOfImages(RecurrentPair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
-def test_every_agent_of_samples_is_held_to_the_contracts() -> None:
-    for pairs in (Pair, RecurrentPair):
-        assert {pair.agent for pair in pairs.__subclasses__() if pair.agent} == {*OF_SAMPLES}
+class BlockPair(Pair, BlockAgentContract):
+    """The two halves of an agent that learns from a queue."""
+
+
+class TestAppo(BlockPair):
+    __test__ = True
+    agent = "appo"
+    counts_padding = True
+    columns = (RowColumn("log_prob"),)
+
+
+class TestAppoOnImagesWithoutCorrection(BlockPair):
+    __test__ = True
+    agent = "appo"
+    observation = PIXELS
+    columns = (RowColumn("log_prob"),)
+    options = {**Pair.options, "correction": "none", "advantages": "block"}  # noqa: RUF012
+
+
+class TestAppoOnABox(BlockPair):
+    __test__ = True
+    agent = "appo"
+    action = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+    columns = (RowColumn("log_prob"), RowColumn("policy_action", shape=(2,)))
+    options = {**Pair.options, "normalize_observations": False}  # noqa: RUF012
+
+
+class RecurrentBlockPair(BlockPair, RecurrentBlockAgentContract):
+    """The same with memory."""
+
+    columns = (RowColumn("log_prob"), memory_column(MEMORY_SIZE))
+    options = {**Pair.options, "memory": "gru", "memory_size": MEMORY_SIZE}  # noqa: RUF012
+
+
+class TestAppoWithMemory(RecurrentBlockPair):
+    __test__ = True
+    agent = "appo"
+    counts_padding = True
+
+
+class TestAppoWithMemoryOnSeveralDimensions(RecurrentBlockPair):
+    __test__ = True
+    agent = "appo"
+    action = RAGGED
+    columns = (RowColumn("log_prob"), memory_column(MEMORY_SIZE, "float16"))
+    options = {  # noqa: RUF012
+        **RecurrentBlockPair.options,
+        "memory_dtype": "float16",
+        "normalize_observations": False,
+    }
+
+
+class TestAppoWithMemoryOfImages(RecurrentBlockPair):
+    __test__ = True
+    agent = "appo"
+    counts_padding = True
+    observation = ROBOT
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+    columns = (
+        RowColumn("log_prob"),
+        RowColumn("policy_action", shape=(2,)),
+        memory_column(MEMORY_SIZE),
+    )
+
+
+class TestAppoWithMemoryBehindAnOwnEncoder(RecurrentBlockPair):
+    __test__ = True
+    agent = "appo"
+    options = {  # noqa: RUF012
+        **RecurrentBlockPair.options,
+        "normalize_observations": False,
+        "network": f"{__name__}:OwnEncoder",
+    }
+
+
+def test_every_agent_is_held_to_the_contracts() -> None:
+    of_blocks = {*AGENTS} - {*OF_SAMPLES}
+    held = ((Pair, OF_SAMPLES), (RecurrentPair, OF_SAMPLES))
+    for pairs, agents in (*held, (BlockPair, of_blocks), (RecurrentBlockPair, of_blocks)):
+        assert {pair.agent for pair in pairs.__subclasses__() if pair.agent} == {*agents}
 
 
 @pytest.mark.parametrize("agent", AGENTS)

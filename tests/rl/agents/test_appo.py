@@ -318,3 +318,77 @@ def test_without_correction_old_actions_count_as_if_they_were_new() -> None:
             agent.opt(batch)
         states.append(agent.get_state()["network"])
     torch.testing.assert_close(states[0], states[1], rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=str)
+def test_on_its_own_steps_the_loss_is_ppos(action: gym.Space[Any]) -> None:
+    """What a strict queue gives (`replay.strict`): the model that acted is the one that learns.
+
+    Equation 7 of Schulman et al. 2017, of what the actor has stored, with the advantages of GAE
+    (Schulman et al. 2016), as Stable-Baselines3 has them: once for each block, normalised in each
+    minibatch.
+    """
+    options: dict[str, Any] = {
+        "advantages": "block",
+        "correction": "none",
+        "normalize_observations": False,
+        "normalize_values": False,
+        "learning_rate": 0.02,
+        "initial_log_std": -0.5,
+    }
+    spaces = Spaces(VECTOR, action)
+    agent = agent_for(action, **options)
+    agent.set_state({**agent.get_state(), "network": steep_state(agent)})
+    policy = policy_for(action, agent.model_info(), **options)
+    block = random_block(spaces, 6, 8, 1)
+    acted = policy.act({"obs": block["obs"].flatten(0, 1).numpy()}, explore=True)
+    played = {"action": acted, **policy.acted_columns()}
+    block |= {
+        name: torch.from_numpy(column).unflatten(0, (6, 8)) for name, column in played.items()
+    }
+    distribution = agent._distribution
+    expected = plain_gae(agent, block, 0.99, 0.95)
+    for batch in minibatches(block, passes=3, size=16):
+        rows = {name: block[name].flatten(0, 1)[batch["chosen"]] for name in (*played, "obs")}
+        learned = block["learned"].flatten()[batch["chosen"]]
+        with torch.no_grad():
+            output = agent.network({"obs": rows["obs"]})
+            log_pi = distribution.log_prob(output[:, :-1], rows)[learned]
+            ratio = (log_pi - rows[LOG_PROB][learned]).exp()  # pi / mu: there is no beta in PPO
+        advantage = expected.flatten()[batch["chosen"]][learned]
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        clipped = ratio.clamp(0.8, 1.2)
+        loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+        record = agent.opt(batch, record=True).record
+        assert record["policy_loss"] == pytest.approx(loss.item(), rel=1e-3, abs=1e-5)
+    assert record["clipped"] > 0.0, "the clip has a part"
+
+
+def steep_state(agent: AppoAgent) -> dict[str, Any]:
+    """A network whose policy is not the same for all that it sees."""
+    state: dict[str, Any] = dict(agent.get_state()["network"])
+    return {name: t * 30.0 if name == "policy.1.weight" else t for name, t in state.items()}
+
+
+def plain_gae(
+    agent: AppoAgent, block: dict[str, torch.Tensor], gamma: float, lambda_: float
+) -> torch.Tensor:
+    """GAE(lambda), step by step from the back (equation 16 of Schulman et al. 2016)."""
+    with torch.no_grad():
+        v, v_next = (
+            agent.network({"obs": block[part].flatten(0, 1)})[:, -1].view(6, 8)
+            for part in ("obs", "next_obs")
+        )
+    advantages = torch.zeros(6, 8)
+    for run in range(6):
+        behind = 0.0
+        for t in reversed(range(8)):
+            ends = bool(block["terminated"][run, t])
+            over = ends or bool(block["truncated"][run, t])
+            if over or t == 7 or not block["learned"][run, t + 1]:
+                behind = 0.0
+            successor = 0.0 if ends else gamma * v_next[run, t].item()
+            delta = block["reward"][run, t].item() + successor - v[run, t].item()
+            behind = delta + gamma * lambda_ * behind
+            advantages[run, t] = behind
+    return advantages

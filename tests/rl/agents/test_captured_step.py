@@ -484,19 +484,24 @@ def test_a_graph_and_its_generators_are_made_on_the_device_of_the_step(
 
 
 @pytest.mark.parametrize("action", [gym.spaces.Discrete(3), BOX], ids=["categories", "normal"])
+@pytest.mark.parametrize("memory", ["none", "gru"])
 def test_all_kinds_of_steps_on_a_block_are_replayed(
-    action: gym.Space[Any], cuda: StrictCuda
+    action: gym.Space[Any], memory: str, cuda: StrictCuda
 ) -> None:
     """The first of a block, of a pass, the last, and those between, recorded or not."""
     spaces = Spaces(VECTOR, action)
-    case: Case = ("appo", spaces, {"clip_schedule": SCHEDULE, "schedule": SCHEDULE})
-    blocks = [random_block(spaces, 4, 6, seed) for seed in range(12)]
+    options = {"clip_schedule": SCHEDULE, "schedule": SCHEDULE, "memory": memory, "memory_size": 6}
+    case: Case = ("appo", spaces, options)
+    remembers = memory == "gru"
+    further = [memory_column(6)] if remembers else []
+    blocks = [random_block(spaces, 6, 4, seed, further) for seed in range(12)]
 
     def learn_from(agent: Any) -> list[dict[str, float]]:
         results = []
         static = BlockBatch()
         for seed, block in enumerate(blocks):
-            for step, batch in enumerate(minibatches(block, passes=2, size=8, seed=seed)):
+            given = minibatches(block, passes=2, size=8, seed=seed, whole_runs=remembers)
+            for step, batch in enumerate(given):
                 for name, tensor in batch.items():
                     static.setdefault(name, tensor.clone()).copy_(tensor)
                 static.place = batch.place

@@ -61,6 +61,7 @@ MEMORIES: dict[str, gym.Space[Any]] = {
     "iqn": gym.spaces.Discrete(5),
     "sac": gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10])),
     "td3": gym.spaces.Box(-1, 1, (3,), np.float32),
+    "appo": gym.spaces.MultiDiscrete([2, 4, 3]),
 }
 
 
@@ -111,7 +112,8 @@ def test_the_network_with_memory_that_is_traced_acts_as_the_policy_does(agent: s
 @pytest.mark.timeout(240)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "agent", ["dqn", *(pytest.param(a, marks=pytest.mark.slow) for a in ("iqn", "sac", "td3"))]
+    "agent",
+    ["dqn", *(pytest.param(a, marks=pytest.mark.slow) for a in ("iqn", "sac", "td3", "appo"))],
 )
 def test_onnxruntime_remembers_as_the_policy_does(agent: str, tmp_path: Path) -> None:
     found = file_with_memory(agent)

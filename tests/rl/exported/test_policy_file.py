@@ -283,6 +283,7 @@ MEMORIES: dict[str, gym.Space[Any]] = {
     "iqn": gym.spaces.Discrete(5),
     "sac": gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10])),
     "td3": gym.spaces.Box(-1, 1, (3,), np.float32),
+    "appo": gym.spaces.MultiDiscrete([2, 4, 3]),
 }
 
 

@@ -47,6 +47,27 @@ def test_a_block_is_drawn_in_order_and_each_pass_has_every_row_once() -> None:
     assert world.replay.place == world.replay.taken == 15
 
 
+def test_minibatches_of_whole_runs_have_each_of_them_once_in_a_pass() -> None:
+    world = QueueWorld(whole_runs=True, first=True)
+    for shorter in (0, 1, 0, 1):
+        assert world.insert(1, STEPS - shorter)
+    world.look()
+    drawn = []
+    for _ in range(4):
+        world.replay.look()
+        sample = world.replay.sample(BATCH)
+        drawn.append(sample.columns["chosen"].reshape(-1, STEPS).copy())
+        world.replay.done()
+    for run_CT in drawn:
+        assert (run_CT == run_CT[:, :1] + np.arange(STEPS)).all(), "the rows of a run, in order"
+    runs = [run_CT[:, 0] // STEPS for run_CT in drawn]
+    for one_pass in (runs[:2], runs[2:]):
+        assert sorted(np.concatenate(one_pass).tolist()) == [0, 1, 2, 3]
+    assert [run.tolist() for run in runs[:2]] != [run.tolist() for run in runs[2:]]
+    assert sample.columns["memory"].tolist() == [[0, -1], [4, 3], [7, 6], [11, 10]]
+    assert world.replay.counts.trained == world.replay.taken == 14
+
+
 def test_a_minibatch_counts_once_it_is_done() -> None:
     world = QueueWorld()
     world.insert(2, STEPS)
@@ -69,6 +90,44 @@ def test_stale_runs_are_passed_over_and_counted_once() -> None:
     assert not world.replay.wait_reason()
     assert world.replay.sample(BATCH).columns["version"][:, 0].tolist() == [100, 95, 100, 100]
     assert world.replay.taken == 24
+
+
+def test_a_strict_block_is_of_the_model_that_was_published_last() -> None:
+    world = QueueWorld(strict=True)
+    world.insert(2, STEPS)
+    world.published = (1, 1)
+    assert world.insert(1, STEPS)  # of another version
+    world.publish()
+    world.insert(1, STEPS)
+    world.look()
+    assert world.replay.counts.stale == STEPS
+    assert world.replay.lacking_runs == 1
+    assert world.replay.wait_reason() == (
+        "learner waits: 3 of 4 runs of version 0 (replay.strict) of the next block are there"
+    )
+    world.insert(2, STEPS)  # one too many: it waits for the next look, and is stale by then
+    while world.learn():
+        assert world.replay.lacking_runs == (0 if world.step < 4 else 4)
+    assert world.step == 4
+    assert world.replay.counts.stale == 2 * STEPS
+    assert world.replay.counts.trained == 16
+
+
+def test_rows_of_an_earlier_start_are_stale_but_in_a_block_that_its_checkpoint_has() -> None:
+    world = QueueWorld(strict=True)
+    world.insert(2, STEPS)
+    world.look()
+    world.hand_over()
+    world.write()
+    world.insert(1, STEPS)
+    world.start()
+    assert world.replay.rows_in_block == 2 * STEPS, "of the same weights"
+    world.look()
+    assert world.replay.counts.stale == STEPS
+    world.insert(2, STEPS)
+    while world.learn():
+        pass
+    assert world.replay.counts.trained == 16
 
 
 def test_the_writer_waits_for_the_checkpoint_and_the_learner_makes_one() -> None:
@@ -250,6 +309,23 @@ def test_every_row_of_the_surviving_history_is_drawn_as_often_as_configured(
     acts: list[tuple[str, int, int]], of_queue: tuple[int, int]
 ) -> None:
     play(QueueWorld(*of_queue), acts)
+
+
+@SETTINGS
+@given(SCHEDULES, st.sampled_from([(16, 2), (8, 1), (16, 3)]))
+def test_every_strict_block_is_of_the_weights_that_it_begins_with(
+    acts: list[tuple[str, int, int]], of_queue: tuple[int, int]
+) -> None:
+    """Whatever is killed and loses power in between; every fifth batch is an older model's."""
+    world = QueueWorld(*of_queue, strict=True)
+    world.late_each = 5
+    play(world, acts)
+
+
+@SETTINGS
+@given(SCHEDULES)
+def test_whole_runs_are_drawn_as_often_as_configured(acts: list[tuple[str, int, int]]) -> None:
+    play(QueueWorld(whole_runs=True, first=True), acts)
 
 
 @SETTINGS

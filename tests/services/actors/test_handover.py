@@ -13,6 +13,7 @@ import pytest
 from vedette_protocol.schema import Schema
 from vedette_services.actors.batching import TransitionBatcher, WholeRows
 from vedette_services.actors.handover import (
+    AllowedRuns,
     HandoverReader,
     HandoverWriter,
     LocalHandover,
@@ -36,6 +37,21 @@ def ends() -> Iterator[tuple[HandoverReader, HandoverWriter]]:
     yield reader, writer
     writer.close()
     reader.close()
+
+
+def test_an_actor_reads_how_many_runs_it_may_play(
+    ends: tuple[HandoverReader, HandoverWriter],
+) -> None:
+    reader, writer = ends
+    assert writer.allowed_runs == AllowedRuns(0, 0, 0)
+    publish(writer, 0, N_BUFFER)
+    publish(writer, N_BUFFER, N_BUFFER)
+    reader.allow_runs(AllowedRuns(2, 1 << 40, 3))
+    assert writer.allowed_runs == AllowedRuns(2, 1 << 40, 3)
+    reader.poll()
+    for first in (0, N_BUFFER):
+        batch = reader.receive()
+        assert rewards(batch.payload, batch.rows) == list(range(first, first + N_BUFFER))
 
 
 def rows(first: int, count: int) -> dict[str, np.ndarray]:

@@ -13,8 +13,9 @@ from vedette_protocol.errors import MalformedError, VersionError
 from vedette_protocol.messages import CONFIRM, EVALUATE, Refusal
 from vedette_protocol.schema import Schema
 from vedette_services.actors.actor_spec import ActorSpec
-from vedette_services.actors.handover import FinishedBatch
+from vedette_services.actors.handover import AllowedRuns, FinishedBatch
 from vedette_services.actors.instructions import (
+    AllowRuns,
     Exit,
     KillActor,
     PrepareRun,
@@ -444,3 +445,36 @@ def test_an_actor_that_the_system_does_not_start_is_tried_again_ever_more_rarely
     assert waits[0].endswith("the limit of (tried again in 1 s)")
     assert waits[2].endswith("(tried again in 4 s)")
     assert not of(Exit, rig.state.on_tick(now))
+
+
+# Strict runs
+
+
+def test_how_many_runs_may_be_played_is_passed_on_once() -> None:
+    rig = Rig().joined()
+    assert of(AllowRuns, rig.ack()) == [], "a run that says nothing"
+    first = AllowRuns(AllowedRuns(1, 5, 2))
+    assert of(AllowRuns, rig.ack(version=5, runs=2)) == [first]
+    assert of(AllowRuns, rig.ack(version=5, runs=2)) == []
+    assert of(AllowRuns, rig.ack(version=5, runs=3)) == [AllowRuns(AllowedRuns(1, 5, 3))]
+    assert of(AllowRuns, rig.ack(version=5, runs=1)) == [], "a gateway that does not know it"
+    assert of(AllowRuns, rig.ack(version=9, runs=2)) == [AllowRuns(AllowedRuns(1, 9, 2))]
+    assert of(AllowRuns, rig.ack(version=99, runs=2, learner=7)) == [], "of another learner"
+
+
+def test_a_model_that_actors_wait_for_is_asked_for_again_until_it_is_here() -> None:
+    rig = Rig().joined()
+    rig.state.on_model(a_model(5), 0.0)
+    rig.ack(version=5, runs=1)
+    assert of(RemakeModels, rig.tick(20.0)) == []
+    asked: list[RemakeModels] = []
+    said = ""
+    for version in range(6, 36):  # others make blocks meanwhile
+        rig.ack(version=version, runs=1)
+        done = rig.tick(rig.now + 1.0)
+        asked += of(RemakeModels, done)
+        said += logged_text(done)
+    assert len(asked) in (2, 3)
+    assert "actors wait for the learner's next model" in said
+    rig.state.on_model(a_model(35), rig.now)
+    assert of(RemakeModels, rig.tick(rig.now + 20.0)) == []

@@ -17,6 +17,7 @@ from vedette_rl.steps import NStep
 from vedette_rl.testing.inputs import ScriptedEnv
 from vedette_services.actors.actor import ActorLoop
 from vedette_services.actors.batching import WholeRows
+from vedette_services.actors.handover import AllowedRuns
 
 STEPS = 3
 
@@ -27,6 +28,28 @@ class Zeros:
 
     def act(self, obs: Columns, *, explore: bool) -> Any:
         return np.zeros(len(obs["obs"]), np.int64)
+
+
+class Models:
+    """Has a model when it is told to."""
+
+    epoch = 1
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.has_new = True
+
+    def publish(self, epoch: int, version: int) -> None:
+        self.epoch = epoch
+        self.version = version
+        self.has_new = True
+
+    def read(self) -> Models:
+        self.has_new = False
+        return self
+
+    def info(self) -> ModelInfo:
+        return ModelInfo(self.version, {})
 
 
 class NewAtEachStep:
@@ -51,6 +74,7 @@ class Slots:
 
     has_slot = True
     stopped = gone = False
+    allowed_runs = AllowedRuns()
 
     def __init__(self, dtype: Any, rows: int) -> None:
         self.columns: Columns = {
@@ -72,12 +96,16 @@ class Slots:
 
 @pytest.fixture
 def actor() -> tuple[ActorLoop, Slots]:
+    return actor_of(NewAtEachStep())
+
+
+def actor_of(models: Any, publish_stats: Any = lambda stats: None) -> tuple[ActorLoop, Slots]:
     made = [ScriptedEnv(0, ((2, "terminated"),)), ScriptedEnv(1, ((5, "truncated"),))]
     envs = LoopVectorEnv(SerialEnvs(made, make=lambda: ScriptedEnv(0)), seed=0)
     dtype = transition_dtype(envs.spaces, SEQUENCE_KEYS)
     processor = NStep(1, 0.9, 2, dtype)
     keys = StepKeys(2, 0)
-    loop = RolloutLoop(envs, Zeros(), processor, NewAtEachStep(), 1, keys=keys, run_length=STEPS)
+    loop = RolloutLoop(envs, Zeros(), processor, models, 1, keys=keys, run_length=STEPS)
     slots = Slots(dtype, 2 * STEPS)
     actor = ActorLoop(
         loop=loop,
@@ -85,7 +113,7 @@ def actor() -> tuple[ActorLoop, Slots]:
         n_buffer=2 * STEPS,
         env_steps_max=100,
         handover=slots,
-        publish_stats=lambda stats: None,
+        publish_stats=publish_stats,
         in_runs=True,
     )
     return actor, slots
@@ -126,3 +154,89 @@ def test_an_end_hands_over_shorter_runs(actor: tuple[ActorLoop, Slots]) -> None:
     loop.step()
     loop.finish()
     assert [keys for keys, _, _ in slots.batches] == [[[0, 0], [0, 1], [1, 0], [1, 1]]]
+
+
+def played(loop: ActorLoop, most: int = 5 * STEPS) -> int:
+    """The steps that it plays until it waits."""
+    for step in range(most):
+        if not loop.may_play():
+            return step
+        loop.step()
+    return most
+
+
+def test_a_strict_actor_plays_as_many_runs_on_a_model_as_it_may_and_waits() -> None:
+    models = Models()
+    models.publish(1, 10)
+    loop, slots = actor_of(models)
+    slots.allowed_runs = AllowedRuns(1, 10, 1)
+    loop.sync()
+    loop.begin()
+    assert played(loop) == STEPS
+    assert played(loop) == 0
+    slots.allowed_runs = AllowedRuns(1, 10, 3)
+    assert played(loop) == 2 * STEPS
+    slots.allowed_runs = AllowedRuns(1, 20, 1)
+    assert played(loop) == 0, "not on a model that is older than the newest"
+    models.publish(1, 20)
+    assert played(loop) == STEPS
+    assert [version for _, version, _ in slots.batches] == [10, 10, 10, 20]
+
+
+def test_a_strict_actor_begins_no_run_on_a_model_that_it_knows_to_be_old() -> None:
+    models = Models()
+    models.publish(1, 10)
+    loop, slots = actor_of(models)
+    loop.sync()
+    loop.begin()
+    slots.allowed_runs = AllowedRuns(1, 20, 1)
+    assert played(loop) == 0
+    models.publish(1, 20)
+    assert loop.may_play()
+    loop.step()
+    slots.allowed_runs = AllowedRuns(1, 30, 1)
+    models.publish(1, 30)
+    assert played(loop) == STEPS - 1 + STEPS, "a run that was begun is played to its end"
+    assert [version for _, version, _ in slots.batches] == [20, 30]
+
+
+@pytest.mark.parametrize("newer", [(1, 20), (2, 5)])
+def test_on_a_model_that_is_newer_than_what_it_was_told_of_it_plays_one_run(
+    newer: tuple[int, int],
+) -> None:
+    """Also of a trainer that has gone back: its epoch is later, and its version is not."""
+    models = Models()
+    models.publish(1, 10)
+    loop, slots = actor_of(models)
+    slots.allowed_runs = AllowedRuns(1, 10, 3)
+    loop.sync()
+    loop.begin()
+    assert played(loop) == 3 * STEPS
+    models.publish(*newer)
+    assert played(loop) == STEPS
+    slots.allowed_runs = AllowedRuns(*newer, 2)
+    assert played(loop) == STEPS
+
+
+def test_an_actor_that_was_told_nothing_does_not_wait() -> None:
+    models = Models()
+    loop, _ = actor_of(models)
+    loop.sync()
+    loop.begin()
+    assert played(loop) == 5 * STEPS
+
+
+def test_an_actor_that_waits_says_so_and_ends_when_it_is_told_to() -> None:
+    models = Models()
+    models.publish(1, 10)
+    told: list[str] = []
+    loop, slots = actor_of(models, lambda stats: told.append(stats.state))
+    slots.allowed_runs = AllowedRuns(1, 10, 1)
+
+    def stop_once_it_waits(wait_s: float) -> None:
+        slots.stopped = "waiting for the next model" in told
+
+    slots.poll = stop_once_it_waits  # type: ignore[method-assign]
+    loop.run()
+    assert told[-1] == "ended"
+    assert len(slots.batches) == 1

@@ -56,6 +56,62 @@ def test_what_is_set_stays() -> None:
     check_settings(config)
 
 
+def test_an_agent_with_memory_learns_from_whole_runs() -> None:
+    config = queue_of("agent.memory=gru")
+    replay = config.replay
+    assert (replay.kind, replay.sequence, replay.burn_in, replay.block) == ("queue", 64, 0, 2048)
+    assert config.agent.batch_size == 256, "samples, as without memory"
+    check_settings(config)
+    assert describe_sequences(config) == (
+        "a block is 2,048 samples, 32 runs of 64 steps; each is learned from 4 times, in batches "
+        "of 4 whole runs"
+    )
+    settings_of_memory = (
+        "agent.memory",
+        "agent.memory_size",
+        "replay.sequence",
+        "agent.memory_dtype",
+    )
+    assert not [
+        line
+        for line in settings_without_effect(config, None)
+        if any(key in line for key in settings_of_memory)
+    ]
+
+
+def test_it_is_said_how_many_runs_are_played_on_each_model() -> None:
+    strict = queue_of("replay.strict=true", "actors.count=2")
+    check_settings(strict)
+    assert describe_sequences(strict).endswith(
+        "in batches of 256; 16 environments play 2 of these on each model, and wait"
+    )
+    three = queue_of("replay.strict=true", "actors.count=3")
+    assert describe_sequences(three).endswith(
+        "24 environments play 2 of these on each model, and wait: 16 of 48 in vain, unless "
+        "replay.block is a multiple of 1,536"
+    )
+
+
+def test_strict_is_without_effect_where_it_is() -> None:
+    (line,) = settings_without_effect(queue_of("replay.strict=true", agent="dqn"), None)
+    assert line == "without effect: replay.strict=true, because replay.kind is random"
+    lines = settings_without_effect(queue_of("replay.strict=true", "learner.sync_interval=9"), None)
+    assert list(lines) == [
+        "without effect: learner.sync_interval=9, because replay.strict publishes a model at each "
+        "block's end"
+    ]
+
+
+def test_parts_of_runs_are_refused_to_an_agent_with_memory() -> None:
+    check_settings(queue_of("agent.batch_size=32"))
+    with pytest.raises(ConfigError) as refused:
+        check_settings(queue_of("agent.memory=gru", "agent.batch_size=32"))
+    assert str(refused.value) == (
+        "agent.batch_size: is 32, and agent 'appo' with memory learns from whole runs; "
+        "set a multiple of replay.sequence=64, such as 64"
+    )
+
+
 def test_other_agents_have_none() -> None:
     replay = queue_of(agent="dqn").replay
     assert (replay.kind, replay.block, replay.sequence) == ("random", 0, 0)
@@ -89,6 +145,18 @@ def test_other_agents_have_none() -> None:
         ),
         (("replay.burn_in=3",), "replay.burn_in: runs of a queue have no burn-in; leave it out"),
         (("replay.frame_storage=once",), "replay.frame_storage: a queue stores observations whole"),
+        (
+            ("replay.strict=true", "replay.max_lag=5"),
+            "replay.max_lag: replay.strict is a lag of 0 by itself; leave it out",
+        ),
+        (
+            ("replay.strict=true", "replay.ahead=64"),
+            "replay.ahead: with replay.strict no samples wait; leave it out",
+        ),
+        (
+            ("replay.strict=true", "learner.model_dtype=float16"),
+            "learner.model_dtype: with replay.strict the model that acts is the one that learns",
+        ),
         (("replay.sequence=0",), "replay.sequence: is 0, and a queue has runs of steps; set 64"),
         (("replay.kind=random",), "replay.kind: is random, and agent 'appo' learns from a queue"),
     ],

@@ -7,7 +7,7 @@ that acted, "beta" the learner's when the block was taken, "pi" the one that lea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -70,6 +70,20 @@ class ValueScale:
 
 
 _VARIANCE_EPS = 1e-8
+
+
+class Evaluation(NamedTuple):
+    """What the network says of observations.
+
+    Args:
+        policy: its output ``(B, ...)``, which a `Distribution` reads.
+        values: ``(B,)``, in the network's own scale.
+        memory: what is remembered after each of them ``(B, H)``; None without memory.
+    """
+
+    policy: torch.Tensor
+    values: torch.Tensor
+    memory: torch.Tensor | None
 
 
 class AppoAgent(SteppedAgent):
@@ -149,7 +163,7 @@ class AppoAgent(SteppedAgent):
         mask_B = rows[LEARNED].float()
         if weights is not None:
             mask_B = mask_B * weights
-        output, v_B = self._output(select_part(rows, "obs"))
+        output, v_B, _ = self.evaluate(batch, rows, chosen_B)
         log_pi_B = self._distribution.log_prob(output, rows)
         log_beta_B = self._log_beta.index_select(0, chosen_B)
         advantage_B = self._advantages.index_select(0, chosen_B)
@@ -196,13 +210,13 @@ class AppoAgent(SteppedAgent):
         config = self._config
         rows = _flat(batch)
         runs = batch["reward"].shape
-        output, v_R = self._output(select_part(rows, "obs"))
+        output, v_R, memory_RH = self.evaluate(batch, rows, _all_places(batch))
         log_pi_R = self._distribution.log_prob(output, rows)
         if due.begins:
             self._log_beta.copy_(log_pi_R)
         if not due.values:
             return
-        _, v_next_R = self._output(select_part(rows, "next_obs"))
+        v_next_R = self.successor_values(rows, memory_RH)
         over = batch["terminated"] | batch["truncated"]
         returns = vtrace(
             batch["reward"],
@@ -229,10 +243,30 @@ class AppoAgent(SteppedAgent):
         """Values in the unit of rewards, of the network's."""
         return self._scale.deviation * v_R + self._scale.mean
 
-    def _output(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
-        """The policy's output ``(B, ...)`` and the values ``(B,)``, in their own scale."""
-        output = self.network(self._normalizer.normalize(obs)).float()
-        return output[:, :-1], output[:, -1]
+    def evaluate(self, batch: Batch, rows: Batch, chosen_B: torch.Tensor) -> Evaluation:
+        """The network's output for the observations of rows.
+
+        Args:
+            batch: the block.
+            rows: its rows ``(B, ...)``.
+            chosen_B: their places in the block.
+        """
+        output = self.network(self.observations(rows, "obs")).float()
+        return Evaluation(output[:, :-1], output[:, -1], None)
+
+    def successor_values(self, rows: Batch, memory_RH: torch.Tensor | None) -> torch.Tensor:
+        """The values ``(R,)`` of what all rows of a block came to, in the network's scale.
+
+        Args:
+            memory_RH: as `evaluate` has it.
+        """
+        output: torch.Tensor = self.network(self.observations(rows, "next_obs")).float()
+        return output[:, -1]
+
+    def observations(self, rows: Batch, part: str) -> Obs:
+        """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the network takes them:
+        normalised by the statistics of earlier blocks."""
+        return self._normalizer.normalize(select_part(rows, part))
 
     def model_info(self) -> ModelInfo:
         """The policy and the observation's statistics: all that acting needs."""
@@ -302,8 +336,12 @@ def _choose(batch: Batch) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     rows = {**_flat(used), LEARNED: _learned(batch).flatten()}
     chosen_B = batch.get(_CHOSEN)
     if chosen_B is None:
-        return rows, torch.arange(batch["reward"].numel(), device=batch["reward"].device)
+        return rows, _all_places(batch)
     return {n: column.index_select(0, chosen_B) for n, column in rows.items()}, chosen_B
+
+
+def _all_places(batch: Batch) -> torch.Tensor:
+    return torch.arange(batch["reward"].numel(), device=batch["reward"].device)
 
 
 def _is_used(name: str) -> bool:

@@ -13,13 +13,13 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     UsualQueue,
 )
-from vedette_rl.networks.config import HiddenSizes, NetworkConfig
+from vedette_rl.networks.config import HiddenSizes, MemoryConfig
 from vedette_rl.networks.layers import TanhArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_WEIGHTS, Fraction, ScheduleConfig
 
 
-class AppoConfig(NetworkConfig):
+class AppoConfig(MemoryConfig):
     """Asynchronous PPO with V-trace (Espeholt et al. 2018; Schulman et al. 2017).
 
     It learns from a queue (`replay.kind`), in which every step is learned from

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vedette_rl.agents.actions import BoxActions, DiscreteActions, to_bounds
 from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.appo.network import CategoryLayers, NormalLayers
-from vedette_rl.agents.network_agent import ActingHead, network_agent
+from vedette_rl.agents.network_agent import ActingHead, memory_columns, network_agent
 from vedette_rl.agents.network_policy import NetworkPolicy
 from vedette_rl.core.columns import Columns, RowColumn
 from vedette_rl.core.learning import Agent
@@ -152,15 +152,19 @@ def head_of(space: gym.Space[Any]) -> ActingHead:
 
 def acted_columns(config: AppoConfig, spaces: Spaces) -> Sequence[RowColumn]:
     """The columns that the policy fills."""
-    log_prob = RowColumn(LOG_PROB, "float32")
-    if not isinstance(spaces.action, gym.spaces.Box):
-        return (log_prob,)
-    size = BoxActions.from_space(config.name, spaces.action).size
-    return (log_prob, RowColumn(POLICY_ACTION, "float32", (size,)))
+    columns = [RowColumn(LOG_PROB, "float32")]
+    if isinstance(spaces.action, gym.spaces.Box):
+        size = BoxActions.from_space(config.name, spaces.action).size
+        columns.append(RowColumn(POLICY_ACTION, "float32", (size,)))
+    return (*columns, *memory_columns(config, spaces))
 
 
 def build_agent(config: AppoConfig, spaces: Spaces, *, device: str, seed: int) -> Agent:
     """The half that learns."""
+    if config.core_size:
+        from vedette_rl.agents.appo.recurrent import RecurrentAppoAgent
+
+        return RecurrentAppoAgent(config, spaces, device=device, seed=seed)
     from vedette_rl.agents.appo.agent import AppoAgent
 
     return AppoAgent(config, spaces, device=device, seed=seed)

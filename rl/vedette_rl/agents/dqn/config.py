@@ -16,13 +16,13 @@ from vedette_rl.core.agent_config import (
     PositiveFraction,
 )
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.networks.config import MemoryConfig
+from vedette_rl.networks.config import DrawnMemoryConfig
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
-class DqnConfig(MemoryConfig):
+class DqnConfig(DrawnMemoryConfig):
     """Deep Q-learning (Mnih et al. 2015), with its usual options.
 
     The defaults are for vectors and small fleets; Atari's are in the preset ``dqn-ALE``.

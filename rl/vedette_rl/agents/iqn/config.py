@@ -14,12 +14,12 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import HiddenSizes, MemoryConfig, Width
+from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Width
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
-class IqnConfig(MemoryConfig):
+class IqnConfig(DrawnMemoryConfig):
     """Implicit quantile networks (Dabney et al. 2018). Section and figure numbers are its own.
 
     The defaults are for vectors and small fleets, the paper's are for Atari.

@@ -141,6 +141,16 @@ class Fleet:
         return max(1, len(member.report.actors)) if member else 1
 
     @property
+    def alive_actors(self) -> dict[str, dict[int, int]]:
+        """The environment steps of the actors that are alive, by index, of each manager that is not
+        gone."""
+        return {
+            manager: {actor.id: actor.env_steps for actor in member.actors if actor.alive}
+            for manager, member in self._members.items()
+            if not member.gone
+        }
+
+    @property
     def present(self) -> list[str]:
         """The managers that are not gone."""
         return [manager for manager, member in self._members.items() if not member.gone]

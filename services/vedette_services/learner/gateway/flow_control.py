@@ -10,6 +10,7 @@ from vedette_protocol.account import IncarnationAccount
 from vedette_protocol.limits import EXTRAS_MAX
 from vedette_rl.replay.limiter import LimiterOrigin
 from vedette_services.config.run_config import RunConfig
+from vedette_services.learner.gateway.run_grants import RunGrants
 from vedette_services.run.replay_layout import make_run_limiter
 
 CHANGED_S = 0.02
@@ -108,6 +109,14 @@ class QueueLimiter:
             return 0
         room = min(self._taken + self._most, self._kept + self._capacity) - inserted
         return max(0, room)
+
+
+def make_run_grants(config: RunConfig, now: float) -> RunGrants | None:
+    """Says how many runs actors may play on a model; None where it is as many as they like."""
+    replay = config.replay
+    if not replay.strict:
+        return None
+    return RunGrants(config.actors.envs_per_actor, replay.block // replay.sequence, now)
 
 
 def make_insert_limiter(

@@ -37,11 +37,15 @@ from vedette_services.host.system import process_state
 from vedette_services.learner.gateway.actor_evaluations import PublishedModel
 from vedette_services.learner.gateway.disk_lag import DiskLag
 from vedette_services.learner.gateway.evaluation_handover import EvaluationHandover
-from vedette_services.learner.gateway.flow_control import FlightLimits, make_insert_limiter
+from vedette_services.learner.gateway.flow_control import (
+    FlightLimits,
+    make_insert_limiter,
+    make_run_grants,
+)
 from vedette_services.learner.gateway.model_publisher import ModelPublisher, PackedModel
 from vedette_services.learner.gateway.safe_batches import SnapshotStamp
 from vedette_services.learner.gateway.sockets import GatewaySockets, ReceiveBackoff
-from vedette_services.learner.gateway.state import GatewayState
+from vedette_services.learner.gateway.state import GatewayState, QueuePlace
 from vedette_services.learner.heartbeat import HeartbeatThread
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.net.sockets import send_now
@@ -138,6 +142,7 @@ class Gateway:
             elements=ElementBounds(spaces),
             run_length=config.replay.sequence if self._is_queue else 0,
             archive=self._archive,
+            run_grants=make_run_grants(config, time.monotonic()),
         )
         # Where there is a snapshot, only what it has is safe.
         self._snapshot = SnapshotStamp(spec.run.safe_map) if config.learner.snapshot else None
@@ -230,7 +235,7 @@ class Gateway:
 
     def _follow_queue(self, learning: TrainerStatus) -> None:
         """Take over how far the trainer is in a queue, and sync what a checkpoint waits for."""
-        self._state.on_place(learning.taken, learning.kept)
+        self._state.on_place(QueuePlace.of(learning))
         if learning.kept is not None:
             self._ring.keep_from(learning.kept)
         if learning.sync_until > self._synced_said:

@@ -39,10 +39,11 @@ from vedette_services.learner.gateway.flow_control import (
 from vedette_services.learner.gateway.intake import Block, Intake
 from vedette_services.learner.gateway.lag import LagMeter
 from vedette_services.learner.gateway.rejection_watch import RejectionWatch
+from vedette_services.learner.gateway.run_grants import RunGrants
 from vedette_services.learner.gateway.safe_batches import SafeBatches
 from vedette_services.run.ring_stamp import pack_stamp, read_stamp
 from vedette_services.status.rate_meter import RateMeter
-from vedette_services.status.records import GONE_AFTER_S, GatewayStatus
+from vedette_services.status.records import GONE_AFTER_S, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Rates, ReplayStatus, Samples
 
 _LOG_LINES_A_TICK = 5
@@ -59,6 +60,28 @@ class Position(NamedTuple):
     version: int = 0
     sampled: int = 0
     needs_samples: bool = False
+
+
+class QueuePlace(NamedTuple):
+    """The trainer's place in a queue, as it was last reported.
+
+    Args:
+        taken: the first row that it has not looked at.
+        kept: the first row that may not be overwritten; None: not known.
+        lacking: runs that the block lacks of which it is made up; 0 while it is learned from.
+        model: epoch and version of the weights that would learn from it.
+    """
+
+    taken: int = 0
+    kept: int | None = None
+    lacking: int = 0
+    model: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, status: TrainerStatus) -> QueuePlace:
+        """The place that a trainer's record names."""
+        model = (status.epoch, status.opt_steps)
+        return cls(status.taken, status.kept, status.lacking, model)
 
 
 class GatewayState:
@@ -94,6 +117,7 @@ class GatewayState:
         rates_clock: Callable[[float], float] | None = None,
         run_length: int = 0,
         archive: Archive | None = None,
+        run_grants: RunGrants | None = None,
     ) -> None:
         """State of a gateway.
 
@@ -107,6 +131,7 @@ class GatewayState:
             rates_clock: turns a `now` into the time that rates and lag are measured in.
             run_length: steps of a run, of a replay that is a queue; 0: it is none.
             archive: has the accounts that the stamp has no room for; None: there is none.
+            run_grants: says how many runs actors may play on a model; None: as many as they like.
         """
         self.run_id = run_id
         self.learner = learner
@@ -155,6 +180,8 @@ class GatewayState:
             run_length=run_length,
         )
         self._limiter = limiter
+        self._run_grants = run_grants
+        self._place = QueuePlace()
         self._room: int | None = None
         # When each manager was refused last for want of room, in the order of their first refusals.
         self._without_room: dict[str, float] = {}
@@ -260,6 +287,9 @@ class GatewayState:
                     self._room -= batch.rows
                     self._without_room.pop(manager, None)
                 self._intake.add(batch)
+                if self._run_grants is not None:
+                    whose = batch.actor, batch.epoch, batch.version
+                    self._run_grants.on_batch(manager, *whose, now)
                 return
             self.admission.reject_late(batch)
         self.fleet.on_batch(manager, now)
@@ -437,10 +467,11 @@ class GatewayState:
 
     # What goes down
 
-    def on_place(self, taken: int, kept: int | None) -> None:
-        """Note how far the trainer is in a queue; see `QueueLimiter.follow`."""
+    def on_place(self, place: QueuePlace) -> None:
+        """Note how far the trainer is in a queue."""
+        self._place = place
         if isinstance(self._limiter, QueueLimiter):
-            self._limiter.follow(taken, kept)
+            self._limiter.follow(place.taken, place.kept)
 
     def on_progress(self, opt_steps: int, sampled: int, *, needs_samples: bool = False) -> None:
         """Note the trainer's progress, and whether it can draw nothing from what is there."""
@@ -451,6 +482,10 @@ class GatewayState:
         """Note that the trainer has a newer model; announce the run if it is of another epoch."""
         self.lag.on_published(version, self._rates_clock(now))
         self._published = version
+        if self._run_grants is not None:
+            self._run_grants.on_model(run.epoch, version, self.fleet.alive_actors, now)
+            for manager in self.fleet.present:
+                self._ack_scheduler.expedite(manager)
         if run.epoch == self.position.epoch:
             return []
         self.position = Position(run.epoch, version, self.position.sampled)
@@ -523,6 +558,7 @@ class GatewayState:
         if not self._ack_scheduler.is_poll_due(now):
             return messages
         living = self.ledger.living
+        self._raise_runs(inserted, now)
         due = self._ack_scheduler.due_acks(living, now)
         if not due:
             return messages
@@ -568,6 +604,15 @@ class GatewayState:
             for manager, incarnation in answers
         ]
 
+    def _raise_runs(self, inserted: int, now: float) -> None:
+        """Let actors play further runs on the newest model, where the block lacks them."""
+        if self._run_grants is None or self._place.taken < inserted:
+            return  # the trainer has not looked at all that has come
+        alive = self.fleet.alive_actors
+        place = self._place
+        for manager in self._run_grants.raise_runs(place.lacking, place.model, alive, now):
+            self._ack_scheduler.expedite(manager)
+
     def _update_grants(self) -> None:
         """Count what managers have used of their limits, before anything more is granted."""
         for manager in self._ack_scheduler.unacked:
@@ -601,6 +646,9 @@ class GatewayState:
             reason=budget.reason,
             safe=self.safe.below(manager, incarnation),
         )
+        if self._run_grants is not None and self._published is not None:
+            runs = self._run_grants.runs(manager)
+            ack = replace(ack, version=self._published, runs=runs)
         if not asked.number:
             return ack
         return replace(
@@ -671,6 +719,13 @@ class GatewayState:
             LogLine("warning", line) for line in self.rejections.due_lines(now)
         ]
 
+    @property
+    def _actors_wait_reason(self) -> str:
+        """The reason why actors wait, as a sentence; "" where they need not."""
+        if self._grants.reason or self._run_grants is None:
+            return self._grants.reason
+        return self._run_grants.wait_reason
+
     def accounting(self) -> Samples:
         """Return the sample accounting."""
         counts = asdict(self.ledger.accounting())
@@ -698,7 +753,7 @@ class GatewayState:
             managers=self.fleet.status(now),
             replay=ReplayStatus(size=ring.size, bytes=ring_bytes),
             rates=Rates(samples_per_sec=self._rate.update(ring.inserted, self._rates_clock(now))),
-            limiter_reason=self._grants.reason,
+            limiter_reason=self._actors_wait_reason,
             lag=self.lag.summarize(),
             garbage=self.garbage,
             refused=self.admission.refused(refused, credit=self.refused_credit),

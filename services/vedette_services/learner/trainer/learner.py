@@ -333,6 +333,7 @@ class Learner:
         return replace(
             status,
             taken=queue.taken,
+            lacking=queue.lacking_runs,
             kept=kept,
             sync_until=self._sync_until,
             replay=measured,
@@ -779,6 +780,7 @@ def make_replay(
     rng = np.random.default_rng([config.seed, epoch])
     if is_import_name(config.replay.name):
         return make_custom_replay(config.replay, rows, rng)
+    first = first_columns(config, spaces)
     if config.replay.is_queue:
         return QueueReplay(
             rows,
@@ -786,8 +788,9 @@ def make_replay(
             config.replay,
             batch_size=config.agent.batch_size,
             batch_rows=config.actors.n_buffer,
+            first=first,
+            whole_runs=config.agent.learns_sequences,
         )
-    first = first_columns(config, spaces)
     actors = _drawn(config.replay, rows, rng, priorities, first)
     if not sources:
         return actors

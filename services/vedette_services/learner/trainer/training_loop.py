@@ -403,6 +403,8 @@ class TrainingLoop:
             self._save()
         if _due(config.sync_interval, opt_steps) or _due(config.eval_interval, opt_steps):
             self._publishes = True
+        if queue is not None and queue.config.strict:
+            self._publishes = True  # actors wait for each
         # Models of half a block are no better, and cost a copy.
         if self._publishes and (queue is None or queue.is_between_blocks):
             self._publishes = False

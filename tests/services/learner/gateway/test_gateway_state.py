@@ -18,6 +18,7 @@ from vedette_rl.replay.limiter import Limiter
 from vedette_services.learner.gateway.flow_control import FlightLimits
 from vedette_services.learner.gateway.intake import Block
 from vedette_services.learner.gateway.process import describe_acting
+from vedette_services.learner.gateway.run_grants import RunGrants
 from vedette_services.learner.gateway.state import GatewayState, Position
 from vedette_services.status.records import GONE_AFTER_S
 from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
@@ -42,6 +43,7 @@ def gateway(
     max_managers: int = 2048,
     max_env_steps: int = 0,
     archive: Archive | None = None,
+    run_grants: RunGrants | None = None,
 ) -> GatewayState:
     """A gateway; unless it restores a stamp, the managers `admitted` have reported and an ack."""
     state = GatewayState(
@@ -55,6 +57,7 @@ def gateway(
         max_managers=max_managers,
         max_env_steps=max_env_steps,
         archive=archive,
+        run_grants=run_grants,
     )
     state.position = Position(epoch=1, version=10)
     state.announce_run(Run(RUN_ID, 1, 7, SCHEMA, MODEL, {}, {}, {}, 0, 4, 4))

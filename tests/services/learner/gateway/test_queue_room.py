@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from test_gateway_state import batch_frames, gateway, report_frames, state_batch
 
-from vedette_protocol.codec import decode_control
-from vedette_protocol.messages import Ack, Batch
+from vedette_protocol.codec import decode_control, decode_up, encode
+from vedette_protocol.messages import Ack, Batch, Run
 from vedette_protocol.schema import Schema
 from vedette_rl.core import row_dtype
 from vedette_rl.core.columns import SEQUENCE_KEYS
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.learner.gateway.flow_control import QueueLimiter
 from vedette_services.learner.gateway.intake import Intake
-from vedette_services.learner.gateway.state import GatewayState
+from vedette_services.learner.gateway.run_grants import RunGrants
+from vedette_services.learner.gateway.state import GatewayState, QueuePlace
 from vedette_services.run.replay_layout import ring_dtype
 
 BATCH_ROWS = 4
@@ -96,11 +97,49 @@ def test_credit_ends_with_the_runs_environment_steps() -> None:
     state.limit_room(100)
     state.on_samples(state_batch(0, env_steps=4), 1.0)
     state.blocks(1.0)
-    state.on_place(4, 4)
+    state.on_place(QueuePlace(4, 4))
     acks = [decode_control(frames[1:]) for frames in state.acks_due(2.0, 4)]
     assert [ack.reason for ack in acks if isinstance(ack, Ack)] == [
         "all environment steps are played: the learner learns from the last"
     ]
+
+
+def strict_batch(seq: int, actor: int, version: int) -> list[bytes]:
+    message = decode_up(batch_frames(seq))
+    assert isinstance(message, Batch)
+    return [bytes(frame) for frame in encode(message._replace(actor=actor, version=version))]
+
+
+def test_acks_of_a_strict_run_name_the_newest_model_and_the_runs_on_it() -> None:
+    made = limiter()
+    made.follow(taken=0, kept=0)
+    state = gateway(made, run_grants=RunGrants(envs_per_actor=1, block_runs=3, now=0.0))
+    state.limit_room(100)
+
+    def acked(now: float, inserted: int) -> list[tuple[int, int]]:
+        acks = [decode_control(frames[1:]) for frames in state.acks_due(now, inserted)]
+        return [(ack.version, ack.runs) for ack in acks if isinstance(ack, Ack)]
+
+    assert acked(1.0, 0) == [(10, 0)], "there is no model"
+    run = Run(state.run_id, 1, 7, state.schema, state.schema, {}, {}, {}, 0, 4, 4)
+    state.on_model(run, 40, 1.0)
+    assert acked(1.5, 0) == [(40, 1)], "for two actors"
+    for seq in range(2):
+        state.on_samples(strict_batch(seq, actor=seq, version=40), 2.0)
+    state.blocks(2.0)
+    state.on_place(QueuePlace(4, 0, lacking=1, model=(1, 40)))
+    assert acked(2.3, 8) == [(40, 1)], "the trainer has not seen the last batch"
+    assert state.status(MemoryRing(np.dtype([("x", "i8")]), 10), 0, 2.3).limiter_reason == (
+        "actors wait for the model behind version 40: the learner learns from its block "
+        "(replay.strict)"
+    )
+    state.on_place(QueuePlace(8, 0, lacking=0, model=(1, 47)))
+    state.on_progress(47, 0)
+    assert acked(2.6, 8) == [(40, 1)], "it learns"
+    state.on_place(QueuePlace(8, 0, lacking=1, model=(1, 40)))
+    assert acked(2.7, 8) == [(40, 2)], "at once"
+    state.on_model(run, 48, 3.0)
+    assert acked(3.1, 8) == [(48, 1)]
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -66,6 +66,8 @@ class Around:
 
     def publish(self, agent: Agent) -> None:
         self.published.append(agent.opt_steps)
+        self.world.step = agent.opt_steps
+        self.world.publish()
 
     def save(self, agent: Agent, learning: TrainerStatus, errors: State) -> None:
         self.saved.append((agent.opt_steps, self.world.replay.place))
@@ -86,9 +88,13 @@ class Around:
 
 
 def run_loop(
-    batches: int, *, config: LearnerConfig = CONFIG, no_memory_at: int = -1
+    batches: int,
+    *,
+    config: LearnerConfig = CONFIG,
+    no_memory_at: int = -1,
+    strict: bool = False,
 ) -> tuple[Around, Agents, TrainerStatus]:
-    world = QueueWorld()
+    world = QueueWorld(strict=strict)
     agent = Agents()
     agent.no_memory_at = no_memory_at
     around = Around(world, batches)
@@ -129,6 +135,15 @@ def test_models_are_published_at_ends_of_blocks() -> None:
 def test_a_model_that_is_not_due_is_not_published() -> None:
     around, _, _ = run_loop(batches=6, config=CONFIG.model_copy(update={"sync_interval": 6}))
     assert around.published == [0, 8, 12, 12]
+
+
+def test_a_strict_block_is_of_a_model_that_is_published_whatever_the_interval_is() -> None:
+    """Actors play the newest model: without it the second block would never become whole."""
+    rarely = CONFIG.model_copy(update={"sync_interval": 10**6})
+    around, agent, _ = run_loop(batches=6, config=rarely, strict=True)
+    assert around.published == [0, 4, 8, 12, 12]
+    assert agent.opt_steps == 12
+    assert around.world.replay.counts.stale == 0
 
 
 def test_a_checkpoint_is_written_as_soon_as_rows_wait_for_one() -> None:
