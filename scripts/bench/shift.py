@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,13 +24,13 @@ import zmq
 from bench.daemons import ask, learner_of, running
 from bench.measuring import largest_resident_bytes
 from bench.producer import payloads_of
-from vedette.local.daemons import daemon_command
+from vedette.local.daemons import daemon_command, last_lines
 from vedette_protocol.codec import decode_control
 from vedette_protocol.messages import Run
 from vedette_services.actors.outbox.files import OutboxFiles
 from vedette_services.actors.outbox.outbox import Outbox
 from vedette_services.config import RunConfig, load_config
-from vedette_services.errors import NoAnswerError
+from vedette_services.errors import ChildFailedError, NoAnswerError
 from vedette_services.net.addresses import Address
 from vedette_services.net.sockets import control_sub, manager_subscriptions
 from vedette_services.status.client import StatusClient
@@ -39,7 +40,7 @@ _BATCH_ROWS = 16
 _OUTBOX_BYTES = 16 << 30
 _RUN_S = 60.0  # the longest wait for the learner's run
 _POLL_S = 0.5
-_LINE = re.compile(r"^(\S+ \S+) \w+ \S+: (.*)$")
+_LINE = re.compile(r"^(\S+) \w+ \S+: (.*)$")
 _LEFT = re.compile(r"([\d,]+) samples from before are still to be sent: about (\S+) ")
 _DONE = "the learner has what processes before this one have left"
 
@@ -89,9 +90,11 @@ class ShiftBench:
             size = sum(path.stat().st_size for path in outbox.iterdir())
             began = time.time()
             ours = ("--learner", str(address), "--id", _MANAGER, "--count", "1")
-            command = daemon_command("actors", *ours, "--outbox", str(outbox))
+            command = daemon_command(
+                "actors", *ours, "--outbox", str(outbox), "--allow-import", "vedette_rl"
+            )
             with running([command], log=log) as (manager,):
-                measured = self._follow(asker, log, outbox)
+                measured = self._follow(asker, manager, log, outbox)
                 resident = largest_resident_bytes(manager.pid)
             return {
                 "made_s": made_s,
@@ -101,7 +104,9 @@ class ShiftBench:
                 **read_log(log, began),
             }
 
-    def _follow(self, asker: StatusClient, log: Path, outbox: Path) -> dict[str, Any]:
+    def _follow(
+        self, asker: StatusClient, manager: subprocess.Popen[bytes], log: Path, outbox: Path
+    ) -> dict[str, Any]:
         """Watch the upload until all of it is safe."""
         before = set(outbox.glob("*.outbox"))
         deadline = time.monotonic() + self.most_s
@@ -109,6 +114,9 @@ class ShiftBench:
         stored_at = None
         delay_s = 0.0
         while True:
+            if (code := manager.poll()) is not None:
+                said = "".join(last_lines(log, 1))
+                raise ChildFailedError("manager of this measurement", code, said)
             now = time.monotonic()
             status = ask(asker)
             found = [each for each in status.managers if each.id == _MANAGER and each.actors]
@@ -118,13 +126,14 @@ class ShiftBench:
                 delay_s = max(delay_s, found[0].window.delay_s or 0.0)
             if stored_at is None and _DONE in log.read_text():
                 stored_at = now
-            if stored_at is not None and not any(path.exists() for path in before):
+            is_safe = stored_at is not None and not any(path.exists() for path in before)
+            if is_safe and len(looks) > 1:
                 break
             if now > deadline:
                 raise NoAnswerError("end of the upload", self.most_s)
             time.sleep(_POLL_S)
-        during = [look for look in looks if look[0] <= stored_at]
-        (begin, *first), (end, *last) = during[0], during[-1]
+        begin, *first = looks[0]
+        end, *last = next((look for look in looks[1:] if look[0] >= stored_at), looks[-1])
         live, inserted, opts = (
             (b - a) / max(1e-9, end - begin) for a, b in zip(first, last, strict=True)
         )
@@ -231,7 +240,7 @@ def read_log(log: Path, began: float) -> dict[str, Any]:
 def _timed_lines(log: Path) -> Iterator[tuple[float, str]]:
     for line in log.read_text().splitlines():
         if found := _LINE.match(line):
-            yield datetime.strptime(found.group(1), "%Y-%m-%d %H:%M:%S,%f").timestamp(), found[2]
+            yield datetime.fromisoformat(found[1]).timestamp(), found[2]
 
 
 def _seconds(clock: str) -> float:

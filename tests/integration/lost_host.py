@@ -251,7 +251,7 @@ class Field:
         made = self.steps() - before
         held = {robot: self.held(robot) for robot in ROBOTS}
         self._trial.say(f"{made:,} steps were played meanwhile; outboxes: {held}")
-        self._trial.check(made > minutes * 60 * 200, f"{made} steps offline: they did not play on")
+        self._trial.check(made > minutes * 60 * 100, f"{made} steps offline: they did not play on")
         for robot in ROBOTS:
             self._network.cut(robot, off=False)
 
