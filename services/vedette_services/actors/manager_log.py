@@ -36,8 +36,7 @@ class ManagerLog:
         self._disk_failed = False
         self._faults = RateLimitedLog(REPEAT_S)
         self._full = RateLimitedLog(REPEAT_S)
-        self._uploads = RateLimitedLog(REPEAT_S)  # the text changes all the time
-        self._upload: tuple[float, int] | None = None  # when it began, and its rows then
+        self._upload: tuple[float, int] | None = None  # its last line, and the rows sent until then
         self.address_error = ""
         """Why the learner's address is not known; "" if it is."""
 
@@ -143,21 +142,25 @@ class ManagerLog:
 
     def log_upload(self, outbox: Outbox, now: float) -> list[Instruction]:
         """How much of what processes before this one have left is still to be sent, and how long
-        that will take at the rate so far."""
+        that will take at the rate since the line before."""
         left = outbox.ended_rows
         if not left:
             self._upload = None
             return []
         if self._upload is None:
-            self._upload = now, left
-        since, rows = self._upload
-        if now - since < REPEAT_S or not self._uploads.should_log("upload", "", now):
+            self._upload = now, outbox.uploaded
+        since, uploaded = self._upload
+        if now - since < REPEAT_S:
             return []
-        if left >= rows:
+        self._upload = now, outbox.uploaded
+        sent = outbox.uploaded - uploaded
+        if not sent:
             return [WriteLog("info", f"{left:,} samples from before wait for the learner")]
-        left_s = left * (now - since) / (rows - left)
-        how_long = format_duration(left_s)
-        text = f"{left:,} samples from before are still to be sent: about {how_long}"
+        how_long = format_duration(left * (now - since) / sent)
+        text = (
+            f"{left:,} samples from before are still to be sent: about {how_long} at the rate of "
+            f"the last {now - since:.0f} s"
+        )
         return [WriteLog("info", text)]
 
     def log_left(self, outbox: Outbox) -> list[Instruction]:

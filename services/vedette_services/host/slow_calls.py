@@ -49,8 +49,9 @@ def _watch(say: Say, stop: threading.Event) -> None:
     lines = WaitLines("", 0.0)
     while not stop.wait(_POLL_S):
         calls = sys.modules.get("vedette_rl.envs.slow_calls")  # nobody has made one before
-        # Any: the module is not imported for this.
-        call: Any = calls.running_call() if calls is not None else None
+        # Any: the module is not imported for this, and another thread may be about to.
+        running_call: Any = getattr(calls, "running_call", None)
+        call = running_call() if running_call is not None else None
         if call is None:
             continue
         if call is not last:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 
@@ -40,6 +42,15 @@ def test_what_is_waited_for_is_said_again_and_again(monkeypatch: pytest.MonkeyPa
     watch.join(10)
     assert said[0] == "waiting for the environment to be reset (0 s)"
     assert running_call() is None
+
+
+def test_a_module_that_is_being_imported_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in `sys.modules` before its functions are there."""
+    monkeypatch.setitem(sys.modules, "vedette_rl.envs.slow_calls", ModuleType("half"))
+    stop = threading.Event()
+    looks = iter([False, True])
+    monkeypatch.setattr(stop, "wait", lambda seconds: next(looks))
+    slow_calls._watch(pytest.fail, stop)
 
 
 def test_a_quick_call_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
