@@ -161,8 +161,13 @@ def test_the_log_says_how_long_it_will_take_until_the_learner_has_what_was_left(
     assert "80 samples from before are still to be sent: about 38 s at" in logged_text(
         rig.tick(94.0)
     )
+    rig.state.on_connected(95.0)
+    assert sent(host.ack(100, 80, safe=0, credit=20)) == [*range(80, 100)]
+    host.ack(100, 90, safe=0)  # fewer than in the 30 s before: both count
+    said = logged_text(rig.tick(125.0))
+    assert "40 samples from before are still to be sent: about 23 s at the rate of" in said
     host.ack(100, 100, safe=100)
-    assert "from before" not in logged_text(rig.tick(130.0))
+    assert "from before" not in logged_text(rig.tick(160.0))
     assert rig.state.stats(1.0)["from_before"] == 0
 
 
