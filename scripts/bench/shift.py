@@ -8,6 +8,7 @@ took.
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 import subprocess
@@ -111,7 +112,7 @@ class ShiftBench:
         before = set(outbox.glob("*.outbox"))
         deadline = time.monotonic() + self.most_s
         looks: list[tuple[float, int, int, int]] = []  # seconds, steps played, samples, opt steps
-        stored_at = None
+        stored_at = math.inf
         delay_s = 0.0
         while True:
             if (code := manager.poll()) is not None:
@@ -124,9 +125,9 @@ class ShiftBench:
                 played = found[0].actors[0].env_steps or 0
                 looks.append((now, played, status.samples.inserted or 0, status.opt_steps or 0))
                 delay_s = max(delay_s, found[0].window.delay_s or 0.0)
-            if stored_at is None and _DONE in log.read_text():
+            if stored_at == math.inf and _DONE in log.read_text():
                 stored_at = now
-            is_safe = stored_at is not None and not any(path.exists() for path in before)
+            is_safe = stored_at < math.inf and not any(path.exists() for path in before)
             if is_safe and len(looks) > 1:
                 break
             if now > deadline:

@@ -67,6 +67,7 @@ SETTINGS = (
     "stop.max_seconds=100000",
 )
 WAIT_S = 240.0
+LITTLE_ROWS = 1000
 STARTING_SHARE = 0.3
 """Of the kills, those at a random moment from the start on, whatever the manager does then."""
 PLAYING_S, STARTING_S = 3.0, 5.0
@@ -288,13 +289,17 @@ class Field:
 
     def finish(self) -> None:
         """Stop everybody once the learner has what was left, and hold the replay against what was
-        handed over."""
+        handed over. A manager that is stopped sends no more than the limiter allows, so what waits
+        is to be little."""
+        self.wait("little waits", lambda s: here(s) and s["samples"]["in_flight"] < LITTLE_ROWS)
         wait_for(lambda: self.sessions("robot-1") <= 1, "end of the upload", WAIT_S)
         self.actors_of_second &= set(self.robots["robot-2"].children("actor"))
         last = set(self.robots["robot-1"].children("actor"))
         for robot in ROBOTS:
             code = self.robots[robot].stop()
             self._trial.check(code == 0, f"{robot} ended with {code}")
+            stays = "that the learner does not have stay in the outbox" in self.robots[robot].log
+            self._trial.check(not stays, f"{robot}: rows stay in its outbox: the learner is slow")
         code = self.learner.stop()
         self._trial.check(code == 0, f"the learner ended with {code}")
         self._judge(last)
@@ -372,7 +377,6 @@ def lose(trial: Trial, kills: int, minutes: float, seed: int) -> None:
         field.kill(uploading, "after the cut")
         field.lose_host(alone)
         field.kill(kills - sum(field.kills.values()), "at the new learner")
-        field.wait("the end", here)
         field.finish()
 
 

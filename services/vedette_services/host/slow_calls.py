@@ -51,7 +51,7 @@ def _watch(say: Say, stop: threading.Event) -> None:
         calls = sys.modules.get("vedette_rl.envs.slow_calls")  # nobody has made one before
         # Any: the module is not imported for this, and another thread may be about to.
         running_call: Any = getattr(calls, "running_call", None)
-        call = running_call() if running_call is not None else None
+        call: Any = running_call() if running_call is not None else None
         if call is None:
             continue
         if call is not last:
