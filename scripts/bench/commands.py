@@ -37,6 +37,8 @@ from bench.lines import (
     sb3_lines,
     session_lines,
     shapes_lines,
+    shift_lines,
+    snapshot_lines,
     wire_cost_lines,
     wire_lines,
 )
@@ -245,6 +247,60 @@ def sessions(
 
     figures = SessionsBench(count, directory=directory, rounds=rounds).run()
     show_figures(figures, as_json=as_json, lines=session_lines)
+
+
+@app.command()
+def shift(
+    hours: Annotated[float, typer.Option(min=0.01, max=240.0, help="Of the shift.")] = 8.0,
+    rate: Annotated[
+        float, typer.Option(min=1.0, max=1000.0, metavar="HZ", help="Steps a second of the robot.")
+    ] = 50.0,
+    samples_per_insert: Annotated[
+        float, typer.Option(min=0.01, max=1000.0, help="The limiter's, where it is on.")
+    ] = 4.0,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """An outbox with the samples of a shift offline, uploaded while its robot plays on.
+
+    \b
+    scripts/bench/run shift
+    scripts/bench/run shift --hours 0.5 --samples-per-insert 16
+    """
+    from bench.shift import ShiftBench
+
+    figures = ShiftBench(hours, rate, samples_per_insert, directory).run()
+    show_figures(figures, as_json=as_json, lines=shift_lines)
+
+
+@app.command()
+def snapshots(
+    rounds: Rounds = 3,
+    seconds: Seconds = 20.0,
+    interval: Annotated[
+        float, typer.Option(min=1.0, max=600.0, metavar="S", help="Between two generations.")
+    ] = 10.0,
+    batch_size: BatchSize = 256,
+    hidden: Hidden = 256,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learning while a snapshot is kept, beside learning without.
+
+    \b
+    scripts/bench/run snapshots --interval 30 --seconds 60
+    """
+    from bench.snapshots import SnapshotBench
+
+    bench = SnapshotBench(
+        batch_size,
+        hidden,
+        interval_s=interval,
+        directory=directory,
+        seconds=seconds,
+        rounds=rounds,
+    )
+    show_figures(bench.run(), as_json=as_json, lines=snapshot_lines)
 
 
 @app.command()

@@ -183,6 +183,50 @@ def session_lines(figures: dict[str, Any]) -> list[str]:
     ]
 
 
+def shift_lines(figures: dict[str, Any]) -> list[str]:
+    """Format the figures of `shift` for people."""
+    lines = [f"{figures['rows']:,} transitions in batches of {figures['batch_rows']}"]
+    for limiter, found in figures["uploads"].items():
+        bound = f" ({figures['samples_per_insert']:g} per insert)" if limiter == "on" else ""
+        lines += [
+            f"the limiter {limiter}{bound}",
+            f"  made in         {found['made_s']:>8.1f} s, {found['outbox_bytes'] / 1e6:,.0f} MB",
+            f"  read and joined {found['joined_s']:>8.1f} s; "
+            f"{found['manager_resident_bytes'] / 1e6:,.0f} MB of the manager's memory at most",
+            f"  uploaded in     {found['uploaded_s']:>8.1f} s, {found['uploaded_per_s']:,.0f}/s; "
+            f"safe {found['safe_after_stored_s']:.1f} s later",
+            f"  live steps/s    {found['live_steps_per_s']:>8.1f}, at most "
+            f"{found['live_delay_s']:.1f} s late; {found['opt_steps_per_s']:,.0f} optimization "
+            f"steps/s; lost {found['lost']}, duplicates {found['duplicates']}",
+        ]
+        lines += [
+            f"  after {said['at_s']:>4.0f} s the log said {said['left']:,} left, about "
+            f"{said['said_s']:.0f} s; it took {said['took_s']:.0f} s"
+            for said in found["said"]
+        ]
+    return lines
+
+
+def snapshot_lines(figures: dict[str, Any]) -> list[str]:
+    """Format the figures of `snapshots` for people."""
+    written = figures["written_bytes_per_sample"]
+    lines = [
+        f"a generation every {figures['interval_s']:g} s, {figures['generations']} measured; "
+        f"{format_spread(written, '{:.0f}')} bytes written for a sample of {figures['row_bytes']}",
+        "            optimization steps/s     ratio    samples/s    ms of a step, learner   ratio",
+    ]
+    for kind, rate in figures["opt_steps_per_s"].items():
+        cost = figures["processor_ms_per_opt"][kind]
+        lines.append(
+            f"{kind:<10}{format_spread(rate, '{:>8,.0f}')}  "
+            f"{format_spread(figures['ratio'][kind], '{:.2f}')}  "
+            f"{figures['samples_per_s'][kind]['median']:>8,.0f}  "
+            f"{format_spread(cost, '{:>6.2f}')}  "
+            f"{format_spread(figures['processor_ratio'][kind], '{:.2f}')}"
+        )
+    return lines
+
+
 def model_lines(figures: dict[str, Any]) -> list[str]:
     """Format the figures of `models` for people."""
     return [

@@ -32,6 +32,33 @@ def resident_bytes(module: str) -> list[int]:
     return [pages * _PAGE_BYTES for _, pages in _usage_of(module).values()]
 
 
+def largest_resident_bytes(pid: int) -> int:
+    """Return the most memory that a process has had resident; 0 where the system has no ``/proc``.
+
+    Its children do not count.
+    """
+    return 1024 * _number_in(_PROCESSES / str(pid) / "status", "VmHWM:")
+
+
+def written_bytes(module: str) -> int:
+    """Sum the bytes that our descendants that run `python -m MODULE` have handed to write calls.
+
+    0 where the system has no ``/proc``.
+    """
+    return sum(_number_in(_PROCESSES / str(pid) / "io", "wchar:") for pid in process_ids(module))
+
+
+def _number_in(file: Path, name: str) -> int:
+    """Read a number that stands behind its name in a file of ``/proc``."""
+    if not file.exists():
+        return 0
+    return next(
+        int(words[1])
+        for line in file.read_text().splitlines()
+        if (words := line.split())[0] == name
+    )
+
+
 def process_ids(module: str) -> list[int]:
     """Return the numbers of our descendants that run `python -m MODULE`."""
     return list(_usage_of(module))

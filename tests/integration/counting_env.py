@@ -85,7 +85,9 @@ def _mapped(path: Path) -> mmap.mmap:
 
 def played(tally: Path) -> dict[int, tuple[int, int]]:
     """Steps played and the process, by uid."""
-    return {int(file.name): TALLY.unpack(file.read_bytes()) for file in tally.iterdir()}
+    found = {int(file.name): file.read_bytes() for file in tally.iterdir()}
+    # A file that is made just now is empty
+    return {uid: TALLY.unpack(data) for uid, data in found.items() if data}
 
 
 gym.register("Count-v0", entry_point="counting_env:Count")

@@ -50,11 +50,7 @@ def prove(run: Path, tally: Path) -> Proof:
     Args:
         tally: where the environments counted what they played.
     """
-    out = run / "replay.npz"
-    command = vedette("export", run, "--what", "replay", "--format", "npz", "--out", out)
-    subprocess.run(command, env=environment(""), check=True, timeout=60, capture_output=True)
-    with np.load(out) as columns:
-        uid, t, sound = steps_of(columns)
+    uid, t, sound = exported_steps(run)
     repeats = 0
     missing = dict[int, int]()
     for number, (steps, pid) in played(tally).items():
@@ -65,6 +61,15 @@ def prove(run: Path, tally: Path) -> Proof:
         if steps > len(unique) and not probed:
             missing[pid] = missing.get(pid, 0) + steps - len(unique)
     return Proof(len(t), len(np.unique(uid)), repeats, int((~sound).sum()), missing)
+
+
+def exported_steps(run: Path) -> Steps:
+    """Export a run's replay by the command; what its rows say."""
+    out = run / "replay.npz"
+    command = vedette("export", run, "--what", "replay", "--format", "npz", "--out", out)
+    subprocess.run(command, env=environment(""), check=True, timeout=120, capture_output=True)
+    with np.load(out) as columns:
+        return steps_of(columns)
 
 
 Steps = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]

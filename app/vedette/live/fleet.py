@@ -185,7 +185,10 @@ def _lag(own: Sequence[ActorStatus], status: Status) -> float | None:
 
 
 def _share(manager: ManagerStatus, status: Status) -> float | None:
-    """The used share of a window, by the nearer of its two bounds; None if none is known."""
+    """The used share of a window, by the nearer of its two bounds; None if none is known, and where
+    an outbox is the bound, whose size its host alone knows."""
+    if manager.outbox:
+        return None
     window = manager.window
     limits = status.window_limits
     bounds = ((window.batches, limits.batches), (window.bytes, limits.bytes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from vedette_protocol.messages import Ack, Run
 from vedette_protocol.send_window import Window
 from vedette_rl.number_format import format_bytes, format_duration
@@ -17,6 +19,9 @@ from vedette_services.status.stop_conditions import ENV_STEPS_REACHED
 
 REPEAT_S = 30.0
 LONG_WITHOUT_CREDIT_S = 10.0
+_UPLOAD_LINES = 10
+"""Lines by which the rate of an upload is measured: five minutes, since a rate changes all the time
+where the learner gives credit by what it draws."""
 UNHEARD = 2
 """Sockets in a row to which no ack came. One may meet a learner that dies a moment later."""
 
@@ -36,8 +41,8 @@ class ManagerLog:
         self._disk_failed = False
         self._faults = RateLimitedLog(REPEAT_S)
         self._full = RateLimitedLog(REPEAT_S)
-        self._uploads = RateLimitedLog(REPEAT_S)  # the text changes all the time
-        self._upload: tuple[float, int] | None = None  # when it began, and its rows then
+        # The times of its last lines, and the rows sent until then.
+        self._upload = deque[tuple[float, int]](maxlen=_UPLOAD_LINES)
         self.address_error = ""
         """Why the learner's address is not known; "" if it is."""
 
@@ -143,21 +148,27 @@ class ManagerLog:
 
     def log_upload(self, outbox: Outbox, now: float) -> list[Instruction]:
         """How much of what processes before this one have left is still to be sent, and how long
-        that will take at the rate so far."""
+        that will take at the rate of the last minutes."""
         left = outbox.ended_rows
         if not left:
-            self._upload = None
+            self._upload.clear()
             return []
-        if self._upload is None:
-            self._upload = now, left
-        since, rows = self._upload
-        if now - since < REPEAT_S or not self._uploads.should_log("upload", "", now):
+        if not self._upload:
+            self._upload.append((now, outbox.uploaded))
+        at, uploaded = self._upload[-1]
+        if now - at < REPEAT_S:
             return []
-        if left >= rows:
+        if outbox.uploaded == uploaded:
+            self._upload.clear()  # a rate that counts the time without a learner is none
+            self._upload.append((now, uploaded))
             return [WriteLog("info", f"{left:,} samples from before wait for the learner")]
-        left_s = left * (now - since) / (rows - left)
-        how_long = format_duration(left_s)
-        text = f"{left:,} samples from before are still to be sent: about {how_long}"
+        self._upload.append((now, outbox.uploaded))
+        since, uploaded = self._upload[0]
+        how_long = format_duration(left * (now - since) / (outbox.uploaded - uploaded))
+        text = (
+            f"{left:,} samples from before are still to be sent: about {how_long} at the rate of "
+            f"the last {format_duration(now - since)}"
+        )
         return [WriteLog("info", text)]
 
     def log_left(self, outbox: Outbox) -> list[Instruction]:

@@ -485,6 +485,7 @@ class ManagerStatus(Part):
     actors: tuple[ActorStatus, ...] = ()
     actors_hidden: Count = gauge("actors that there was no room for", default=0)
     window: WindowStatus = WindowStatus()
+    outbox: bool = gauge("it keeps batches in files, and no window bounds them", default=False)
     failures: Count = counter("failures of single environments, which were made again", default=0)
     last_seen_s: float | None = gauge("since it was last heard", "s")
 

@@ -174,6 +174,12 @@ def test_what_is_wrong_with_the_hidden_managers_is_counted() -> None:
     assert found[-1].endswith("gone, 1 held back")
 
 
+def test_a_manager_with_an_outbox_has_no_window_that_could_be_full() -> None:
+    [row] = fleet_rows(fleet([{**full(manager(0)), "outbox": True}]))
+    assert row.health is Health.WELL
+    assert row.window == "1,020"
+
+
 def test_an_error_of_many_actors_is_shown_once_and_the_wait_is_shown() -> None:
     status = fleet([broken(manager(n)) for n in range(3)] + [broken(manager(3), "OSError: x")])
     assert actor_errors(status) == [f"host-000/0 and 2 more: {ERROR}", "host-003/0: OSError: x"]

@@ -41,6 +41,8 @@ class Outbox:
         self.own: OutboxWindow | None = None
         self._following = Following()
         self._ended: list[OutboxWindow] = []  # those of the run, oldest first
+        self.uploaded = 0
+        """Rows of ended sessions that this process has sent and the learner has stored."""
 
     @property
     def ended_rows(self) -> int:
@@ -104,7 +106,11 @@ class Outbox:
     def on_ack(self, ack: Ack, now: float, *, is_current: bool) -> int:
         """Take an ack of an ended session. Return the rows settled."""
         window = self._find(ack.manager, ack.incarnation)
-        settled = 0 if window is None else window.on_ack(ack, now, is_current=is_current)
+        if window is None:
+            return 0
+        before = window.uploaded
+        settled = window.on_ack(ack, now, is_current=is_current)
+        self.uploaded += window.uploaded - before
         self._ended = [each for each in self._ended if each.session.held]
         return settled
 

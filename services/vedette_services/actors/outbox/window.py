@@ -73,6 +73,8 @@ class OutboxWindow:
         """The connection is new: the next ack says what need not be sent again."""
         self.refused_until = float("-inf")
         self.settled = 0
+        self.uploaded = 0
+        """Rows that were sent here and are stored: others the learner had already."""
         self._sent = SentBatches(self.manager, self.incarnation, self.run_id)
         self._files = files
         self._droppable = [*droppable, session]
@@ -294,9 +296,11 @@ class OutboxWindow:
             extras ^= bit
 
     def _mark_stored(self, seq: int) -> None:
-        self._sent.sent_at.pop(seq, None)
+        was_sent = self._sent.sent_at.pop(seq, None) is not None
         held = self.session.held.get(seq)
         if held is not None:
+            if was_sent and not held.stored:
+                self.uploaded += held.numbers.rows
             self._files.mark_stored(self.session, held)
 
     def _delete_safe(self, ack: Ack, *, is_current: bool) -> None:

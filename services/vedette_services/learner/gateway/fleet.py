@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from vedette_protocol.limits import ACCOUNTS_MAX
-from vedette_protocol.messages import ActorReport, Report
+from vedette_protocol.messages import OUTBOX, ActorReport, Report
 from vedette_services.status.rate_meter import RateMeter
 from vedette_services.status.records import GONE_AFTER_S
 from vedette_services.status.status import ActorStatus, ManagerStatus, WindowStatus
@@ -160,6 +160,11 @@ class Fleet:
         member = self._members.get(manager)
         return member is not None and not member.gone and member.report.state == "draining"
 
+    def has_outbox(self, manager: str) -> bool:
+        """Return True if a manager keeps what it holds in files, which outlive it."""
+        member = self._members.get(manager)
+        return member is not None and OUTBOX in member.report.features
+
     def status(self, now: float) -> tuple[ManagerStatus, ...]:
         """Return `managers` of the status; actors beyond `STATUS_BYTES` are only counted."""
         room = STATUS_BYTES - 300 * len(self._members)
@@ -204,6 +209,7 @@ def _manager(member: FleetMember, actors: tuple[ActorStatus, ...], now: float) -
         actors=actors,
         actors_hidden=len(report.actors) - len(actors),
         window=WindowStatus(report.window_batches, report.window_bytes, report.delay_s or 0.0),
+        outbox=OUTBOX in report.features,
         failures=report.failures,
         last_seen_s=round(max(0.0, now - member.seen), 3),
     )

@@ -206,7 +206,7 @@ class CreditGrants:
         Args:
             managers: number of those that share the budget.
             sessions: accounts among which its manager's share is divided.
-            draining: it sends what it holds, and its window bounds that: the budget does not count.
+            draining: it is to send what it holds before it leaves: the budget does not count.
         """
         self.update(incarnation, account)
         have = account.open_batches

@@ -633,7 +633,7 @@ class GatewayState:
                 budget,
                 len(self.ledger.living),
                 sessions=sessions,
-                draining=self.fleet.is_draining(manager) and self._has_room,
+                draining=self._has_room and self._must_drain(manager),
             )
         asked = self.evaluations.request_for(manager, incarnation)
         ack = self.ledger.make_ack(
@@ -657,6 +657,14 @@ class GatewayState:
             evaluate_version=asked.version,
             evaluate_fresh=asked.fresh,
         )
+
+    def _must_drain(self, manager: str) -> bool:
+        """Return True for a manager that leaves, and of which what it holds is lost unless it is
+        sent before that. What is in an outbox stays there, however much that is: the limiter counts
+        for it until the run is over."""
+        if not self.fleet.is_draining(manager):
+            return False
+        return self._over is not None or not self.fleet.has_outbox(manager)
 
     def announce_stop(self, reason: str, *, final: bool) -> list[Frames]:
         """Send the end of the learner to all managers; the end of the run also to all joiners."""

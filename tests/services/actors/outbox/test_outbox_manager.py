@@ -152,10 +152,22 @@ def test_the_log_says_how_long_it_will_take_until_the_learner_has_what_was_left(
     rig = host.start()
     rig.tick(1.0)
     assert rig.state.stats(1.0)["from_before"] == 400
-    host.ack(100, 20, safe=0)
-    assert "320 samples from before are still to be sent: about 2:" in logged_text(rig.tick(32.0))
+    assert sent(host.ack(100, 60, safe=0, credit=20)) == [*range(60, 80)]
+    host.ack(100, 64, safe=0)  # it had 240 of the rows; 16 more have come in 30 s
+    said = logged_text(rig.tick(32.0))
+    assert "144 samples from before are still to be sent: about 4:30 min at the rate of" in said
+    assert "144 samples from before wait for the learner" in logged_text(rig.tick(63.0))
+    host.ack(100, 80, safe=0)
+    assert "80 samples from before are still to be sent: about 38 s at" in logged_text(
+        rig.tick(94.0)
+    )
+    rig.state.on_connected(95.0)
+    assert sent(host.ack(100, 80, safe=0, credit=20)) == [*range(80, 100)]
+    host.ack(100, 90, safe=0)  # fewer than in the 30 s before: both count
+    said = logged_text(rig.tick(125.0))
+    assert "40 samples from before are still to be sent: about 23 s at the rate of" in said
     host.ack(100, 100, safe=100)
-    assert "from before" not in logged_text(rig.tick(100.0))
+    assert "from before" not in logged_text(rig.tick(160.0))
     assert rig.state.stats(1.0)["from_before"] == 0
 
 

@@ -13,6 +13,7 @@ from test_gateway_state import batch_frames, gateway, report_frames
 from vedette_protocol.codec import decode_control
 from vedette_protocol.limits import RETIRED_MAX
 from vedette_protocol.messages import OUTBOX, Ack
+from vedette_rl.replay.limiter import Limiter
 from vedette_rl.storage import record_file
 from vedette_rl.storage.record_file import RecordFile
 from vedette_services.learner.gateway.fleet import BOTH_ALIVE_S
@@ -27,8 +28,8 @@ def store(state: GatewayState, seq: int, incarnation: int, now: float, base: int
     state.blocks(now)
 
 
-def acks(state: GatewayState, now: float) -> list[Ack]:
-    messages = [decode_control([bytes(f) for f in m[1:]]) for m in state.acks_due(now, 0)]
+def acks(state: GatewayState, now: float, inserted: int = 0) -> list[Ack]:
+    messages = [decode_control([bytes(f) for f in m[1:]]) for m in state.acks_due(now, inserted)]
     return [message for message in messages if isinstance(message, Ack)]
 
 
@@ -47,6 +48,17 @@ def test_an_ended_incarnation_is_stored_beside_the_one_that_lives() -> None:
     store(state, 0, 5, now)
     store(state, 0, 6, now)
     assert state.accounting().inserted == 8
+
+
+def test_a_manager_that_leaves_pours_no_outbox_past_the_limiter() -> None:
+    """Its samples stay in its files until it is back; only once the run is over nothing draws."""
+    limiter = Limiter(1.0, min_size=4, error_buffer=4.0, batch_size=4)
+    state = gateway(limiter, admitted=())
+    state.on_samples(report_frames(incarnation=6, state="draining", **OF_OUTBOX), 0.5)
+    state.on_samples(report_frames(incarnation=5, **ENDED), 0.5)
+    assert {ack.limit for ack in acks(state, 1.0, inserted=100)} == {0}
+    state.announce_stop("over", final=True)
+    assert all(ack.limit > 0 for ack in acks(state, 2.0, inserted=100))
 
 
 def test_an_ended_incarnation_leaves_the_account_of_the_living_one_open() -> None:
