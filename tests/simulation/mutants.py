@@ -118,7 +118,7 @@ MUTATIONS = {
         _LEDGER, "rejected_reason=account.rejected_reason,", ""
     ),
     "waits: the status does not say why nothing is granted": Mutation(
-        _GATEWAY, "limiter_reason=self._grants.reason,", ""
+        _GATEWAY, "limiter_reason=self._actors_wait_reason,", ""
     ),
     "waits: the gateway does not log who is silent": Mutation(
         _GATEWAY,
