@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_managers_that_are_refused_exit_with_3_and_say_why(
+def test_managers_that_are_refused_end_and_say_why(
     daemons: Daemons, tmp_path: Path
 ) -> None:
     """A second one with an id that is in use, and one that finds the table full."""
@@ -56,7 +56,7 @@ def test_managers_that_are_refused_exit_with_3_and_say_why(
     assert second.wait(START_S) == 3
     assert f"refused by the learner: {said}" in second.log
     late = manager("late", "m1")
-    assert late.wait(START_S) == 3
+    assert late.wait(START_S) == 1  # a place may be free later
     assert "refused by the learner: the ledger is full: there is no place for manager 'm1'" in (
         late.log
     )

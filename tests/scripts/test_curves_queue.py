@@ -264,7 +264,7 @@ def test_a_run_of_ours_is_the_same_each_time_and_evaluated_as_the_task_says() ->
     first, second = (execute_run(cartpole(networked=False)) for _ in range(2))
     assert [p.return_mean for p in first.points] == [p.return_mean for p in second.points]
     assert first.points[-1].env_steps == 400
-    assert [p.opt_steps for p in first.points[:-1]] == [25, 50]
+    assert [p.opt_steps for p in first.points[:-1]] == [50, 100]
 
 
 @pytest.mark.slow
