@@ -18,7 +18,7 @@ from vedette_protocol.column import Column
 from vedette_protocol.messages import Ack, Buffer, ControlMessage, EvaluationReport
 from vedette_protocol.schema import Schema
 from vedette_services.actors.actor_stats import ActorStats
-from vedette_services.actors.handover import FinishedBatch
+from vedette_services.actors.handover import AllowedRuns, FinishedBatch
 from vedette_services.actors.instructions import (
     Exit,
     Instruction,
@@ -60,6 +60,9 @@ class NumberingActor:
         if not self._plays:
             self._plays = True
             self._play()
+
+    def allow_runs(self, allowed: AllowedRuns) -> None:
+        """It plays on: no run is strict."""
 
     def _play(self) -> None:
         """Hand the last batch over, or the next one; what has to wait is tried again."""
