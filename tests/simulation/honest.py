@@ -62,7 +62,8 @@ class NumberingActor:
             self._play()
 
     def allow_runs(self, allowed: AllowedRuns) -> None:
-        """It plays on: no run is strict."""
+        """Go on: `strict_world` has the actors that wait for models."""
+        assert not allowed.runs
 
     def _play(self) -> None:
         """Hand the last batch over, or the next one; what has to wait is tried again."""
