@@ -92,8 +92,6 @@ def _unused_by_daemons(config: RunConfig) -> Unused:
     if replay.is_queue:
         ratio = "replay.samples_per_insert replay.error_buffer learner.warmup_period replay.keep"
         yield ratio, "replay.kind is queue: each sample is drawn replay.passes times"
-        if replay.strict:
-            yield "learner.sync_interval", "replay.strict publishes a model at each block's end"
     else:
         queue = "replay.block replay.passes replay.ahead replay.max_lag replay.strict "
         queue += "actors.run_length"
