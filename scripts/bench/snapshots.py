@@ -98,12 +98,12 @@ class SnapshotBench:
             time.sleep(_POLL_S)
         assign_core(core, TRAINER)
         time.sleep(_WARM_S)
-        begin = _Copied.after(root, 0)
+        begin = _Copied.at_next(root)
         before = ask(asker)
         began = time.monotonic()
         spent = -sum(map(processor_s, (TRAINER, GATEWAY, SNAPSHOT)))
         time.sleep(self.seconds)
-        end = _Copied.after(root, begin.number)
+        end = _Copied.at_next(root)
         after = ask(asker)
         ended = time.monotonic()
         spent += sum(map(processor_s, (TRAINER, GATEWAY, SNAPSHOT)))
@@ -175,17 +175,17 @@ class _Copied:
     row_bytes: int = 0
 
     @classmethod
-    def after(cls, root: Path | None, number: int) -> _Copied:
-        """Wait for a generation after this one, where there is a snapshot."""
+    def at_next(cls, root: Path | None) -> _Copied:
+        """Wait for the next generation, where there is a snapshot: then all that was written until
+        now is in it, or in those before."""
         if root is None:
             return cls()
-        deadline = time.monotonic() + _FIRST_S
         directory = SnapshotDirectory(root)
-        last = directory.look().newest if number == 0 else None
-        known = max(number, last.number if last is not None else 0)
+        before = directory.look().newest
+        deadline = time.monotonic() + _FIRST_S
         while time.monotonic() < deadline:
             newest = directory.look().newest
-            if newest is not None and newest.number > known:
+            if newest is not None and (before is None or newest.number > before.number):
                 ring = newest.ring
                 row_bytes = ring.manifest.total_bytes // ring.manifest.physical_rows
                 return cls(newest.number, ring.inserted, written_bytes(SNAPSHOT), row_bytes)
