@@ -23,14 +23,17 @@ from vedette_rl.testing.inputs import (
     sampled_sequences,
     sampled_transitions,
 )
+from vedette_rl.testing.memory_tasks import PartOfObservation, RepeatFirst
 from vedette_rl.testing.recurrent_agents import RecurrentAgentContract
 
 __all__ = [
     "AgentContract",
     "BitFlip",
     "EnvironmentReport",
+    "PartOfObservation",
     "PolicyContract",
     "RecurrentAgentContract",
+    "RepeatFirst",
     "ReplayBufferContract",
     "ScriptedEnv",
     "StepProcessorContract",
