@@ -218,7 +218,10 @@ def page(study: Study, data: Path = DATA) -> str:
     results = read_results(study, data)
     if not results:
         return ""
-    parts = [f"## {study.title}\n", f"{study.about.strip()}\n", markdown(task_table(results, data))]
+    parts = [f"## {study.title}\n", f"{study.about.strip()}\n"]
+    if any(True for _ in study.runs()):
+        parts.append(f"`scripts/curves run {study.name}`\n")
+    parts.append(markdown(task_table(results, data)))
     if study.normalize_by and (rows := normalized_table(study, results)):
         by = f"Divided by the mean of `{study.normalize_by}` on each task, over all tasks:\n"
         parts += [by, markdown(rows)]
