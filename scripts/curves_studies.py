@@ -16,7 +16,14 @@ from typing import Any
 
 Table = dict[str, Any]
 _SB3 = "stable-baselines3"
-PEERS = {"dqn": _SB3, "sac": _SB3, "td3": _SB3, "crossq": "sbx-rl"}
+PEERS = {
+    "dqn": _SB3,
+    "sac": _SB3,
+    "td3": _SB3,
+    "ppo": _SB3,
+    "recurrent_ppo": "sb3-contrib",
+    "crossq": "sbx-rl",
+}
 """Algorithms that scripts/bench/peer_programs/train_sb3.py can run, and the package of each."""
 NOT_RESULTS = ("seed", "stop", "preset")
 """Parts of a configuration that a fingerprint leaves out: the study says how long a run is."""
@@ -192,8 +199,12 @@ def resolve(run: Run) -> Table:
     load = {"env": task.env, "agent": task.agent, "environment": {}}
     try:
         config = load_config(None, table=table, **load).config
-        limiter = (make_run_limiter if run.label.networked else lock_step)(config)
-        opts_per_env_step = limiter.samples_per_insert / config.agent.batch_size
+        if config.replay.is_queue:
+            samples_per_insert = float(config.replay.passes)
+        else:
+            limiter = (make_run_limiter if run.label.networked else lock_step)(config)
+            samples_per_insert = limiter.samples_per_insert
+        opts_per_env_step = samples_per_insert / config.samples_per_opt
         every = max(1, round(task.every * opts_per_env_step))  # ours counts optimization steps
         table = merge(table, {"learner": {"eval_interval": every}})
         return config_table(load_config(None, table=table, **load).config)

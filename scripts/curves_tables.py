@@ -27,7 +27,8 @@ MEASURES = {
     "area": "mean over the curve",
 }
 AREA_POINTS = 400
-HEAD = ["task", "run", "seeds", *MEASURES.values(), "last fifth", "env steps", "CPU minutes"]
+TIMES = ["minutes", "CPU minutes"]
+HEAD = ["task", "run", "seeds", *MEASURES.values(), "last fifth", "env steps", *TIMES]
 TARGET_HEAD = ["target", "reached it", "env steps to it", "stayed"]
 
 Estimate = tuple[float, float, float]
@@ -126,7 +127,8 @@ def task_table(results: Sequence[Results], data: Path = DATA) -> list[list[str]]
             least = min(map(len, late))
             ends = np.array([values[len(values) - least :] for values in late])
             cells.append(cell(estimate(ends, statistic=pooled)) if least else "")
-            cells += [f"{statistics['env_steps']:,.0f}", minutes([r.cpu_s for r in of_label])]
+            cells.append(f"{statistics['env_steps']:,.0f}")
+            cells += [minutes([getattr(r, each) for r in of_label]) for each in ("wall_s", "cpu_s")]
             rows.append(cells)
     return rows
 
@@ -216,7 +218,10 @@ def page(study: Study, data: Path = DATA) -> str:
     results = read_results(study, data)
     if not results:
         return ""
-    parts = [f"## {study.title}\n", f"{study.about.strip()}\n", markdown(task_table(results, data))]
+    parts = [f"## {study.title}\n", f"{study.about.strip()}\n"]
+    if any(True for _ in study.runs()):
+        parts.append(f"`scripts/curves run {study.name}`\n")
+    parts.append(markdown(task_table(results, data)))
     if study.normalize_by and (rows := normalized_table(study, results)):
         by = f"Divided by the mean of `{study.normalize_by}` on each task, over all tasks:\n"
         parts += [by, markdown(rows)]

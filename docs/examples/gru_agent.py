@@ -1,6 +1,5 @@
-"""An agent with memory: Q-learning from sequences with a GRU, and what it is to remember."""
+"""An agent with memory: Q-learning from sequences with a GRU."""
 
-import gymnasium as gym
 import numpy as np
 import torch
 
@@ -10,28 +9,6 @@ from vedette_rl.core import ModelInfo, OptResult, RowColumn
 from vedette_rl.networks import ParameterVector, VectorAdam, build_seeded, check_arrays
 
 SIZE = 32  # of the memory
-
-
-class RepeatFirst(gym.Env):
-    """Shows one of two signs first, and nothing from then on; the last action is to name it."""
-
-    observation_space = gym.spaces.Box(0.0, 1.0, (3,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, steps=5):
-        self.steps = steps
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.step_number = 0
-        self.sign = int(self.np_random.integers(2))
-        return np.eye(3, dtype=np.float32)[self.sign], {}
-
-    def step(self, action):
-        self.step_number += 1
-        is_over = self.step_number == self.steps
-        reward = float(is_over and action == self.sign)
-        return np.eye(3, dtype=np.float32)[2], reward, is_over, False, {}
 
 
 class Network(torch.nn.Module):
@@ -166,9 +143,9 @@ Gru = AgentKind("gru_agent:Gru", GruConfig, build_agent, build_policy, columns=c
 
 if __name__ == "__main__":
     # In a terminal:
-    # vedette run --env gru_agent:RepeatFirst --agent gru_agent:Gru replay.sequence=3
+    # vedette run --env vedette_rl.testing:RepeatFirst --agent gru_agent:Gru replay.sequence=3
     result = vedette.train(
-        env="gru_agent:RepeatFirst",
+        env="vedette_rl.testing:RepeatFirst",
         agent=GruConfig(name="gru_agent:Gru", learning_rate=0.003, discount=0.9),
         replay=vedette.ReplayConfig(sequence=3, burn_in=2, prioritized=True),
         learner=vedette.LearnerConfig(warmup_period=500, eval_interval=200),

@@ -21,9 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_managers_that_are_refused_end_and_say_why(
-    daemons: Daemons, tmp_path: Path
-) -> None:
+def test_managers_that_are_refused_end_and_say_why(daemons: Daemons, tmp_path: Path) -> None:
     """A second one with an id that is in use, and one that finds the table full."""
     address = free_address()
     daemons.start(

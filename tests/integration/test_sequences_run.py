@@ -25,6 +25,7 @@ SETTINGS = (
     "actors.envs_per_actor=4",
     "actors.n_buffer=16",
 )
+ALLOWED = ("--allow-import", "gru_agent", "--allow-import", "vedette_rl")
 
 
 class MemoryRun:
@@ -44,20 +45,19 @@ class MemoryRun:
 
     def start_learner(self, *settings: str) -> Daemon:
         of_run = ("--out", self.out, "--bind", self.address, "--insecure")
-        plays = ("--env", "gru_agent:RepeatFirst", "--agent", self._agent)
+        plays = ("--env", "vedette_rl.testing:RepeatFirst", "--agent", self._agent)
         words = ("learner", *plays, *of_run, *self._settings, *settings)
         return self._daemons.start("learner", *words, run_in=self._run_in)
 
     def start_manager(self) -> Daemon:
         joins = ("--learner", self.address, "--id", "a", "--insecure")
-        words = ("actors", *joins, "--allow-import", "gru_agent")
+        words = ("actors", *joins, *ALLOWED)
         return self._daemons.start("a", *words, run_in=self._run_in)
 
     def command(self, *words: object) -> Daemon:
         """Start a command that reads the run."""
         name = f"command{len(self._daemons.started)}"
-        allowed = ("--allow-import", "gru_agent")
-        return self._daemons.start(name, *words, *allowed, run_in=self._run_in)
+        return self._daemons.start(name, *words, *ALLOWED, run_in=self._run_in)
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import gymnasium as gym
 import pytest
 from curves_data import Finished, Point, drop_runs, read_finished, read_points, write_run
 from curves_queue import Queue, Result, RunFailedError, execute_run, only_queue, run_queue
-from curves_studies import Label, Run, Study, StudyError, Task, _in_results, read_studies
+from curves_studies import Label, Run, Study, StudyError, Task, _in_results, read_studies, resolve
 from demonstrations import ScriptedPerson
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,7 +195,7 @@ def test_the_list_of_studies_is_sound_and_ours_are_resolved_to_all_defaults() ->
     ("text", "message"),
     [
         ('budget = "x"', "unexpected keyword"),
-        ('[[study.label]]\nname = "x"\npeer = "ppo"', "no peer ppo"),
+        ('[[study.label]]\nname = "x"\npeer = "a2c"', "no peer a2c"),
         ('[[study.label]]\nname = "x"\ntasks = ["dqn-C"]', "no task dqn-C"),
         ('[[study.label]]\nname = "x"\n[[study.label]]\nname = "x"', "label x is there twice"),
         ('[[study.label]]\nname = "x"\npeer = "dqn"\nsource = "y"', "published is not run"),
@@ -238,6 +238,26 @@ def test_a_part_that_a_version_adds_and_has_off_changes_no_fingerprint() -> None
 def _actors(count: int) -> dict[str, Any]:
     keys = {"envs_per_actor": 8, "n_buffer": 16, "step_processor": "n_step"}
     return {"count": count, **keys}
+
+
+@pytest.mark.parametrize(
+    ("agent", "given", "opts"),
+    [
+        # 128 samples a step, each drawn 64 times: a step for 2 environment steps
+        ("dqn", {}, 500),
+        # 32 sequences of 40 steps, each drawn 64 times: one for 20
+        ("dqn", {"agent": {"memory": "gru"}}, 50),
+        # minibatches of 256, four passes: one for 64
+        ("appo", {}, 16),
+    ],
+)
+def test_evaluations_are_as_many_environment_steps_apart_as_the_task_says(
+    agent: str, given: dict[str, Any], opts: int
+) -> None:
+    task = Task(env="CartPole-v1", agent=agent, env_steps=4_000, every=1_000)
+    label = Label(name="ours", set={"preset": "none", **given})
+    run = next(study(tasks=(task,), labels=(label,)).runs())
+    assert resolve(run)["learner"]["eval_interval"] == opts
 
 
 def test_settings_that_the_configuration_refuses_are_named() -> None:

@@ -48,7 +48,7 @@ def test_a_task_has_its_last_best_and_mean_and_says_how_many_seeds_there_are(
     assert (row["last evaluation"], row["best evaluation"]) == ("20.0", "30.0")
     assert row["mean over the curve"] == "23.3"  # of three thirds: 15, 30, 25
     assert (row["reached it"], row["env steps to it"]) == ("1 of 1", "50")
-    assert (row["CPU minutes"], row["env steps"]) == ("2.0", "100")
+    assert (row["minutes"], row["CPU minutes"], row["env steps"]) == ("1.5", "2.0", "100")
 
 
 def test_four_seeds_have_the_mean_of_the_middle_two_and_an_interval(tmp_path: Path) -> None:

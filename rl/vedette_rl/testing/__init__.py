@@ -27,6 +27,7 @@ from vedette_rl.testing.inputs import (
     sampled_sequences,
     sampled_transitions,
 )
+from vedette_rl.testing.memory_tasks import PartOfObservation, RepeatFirst
 from vedette_rl.testing.recurrent_agents import RecurrentAgentContract
 
 __all__ = [
@@ -34,9 +35,11 @@ __all__ = [
     "BitFlip",
     "BlockAgentContract",
     "EnvironmentReport",
+    "PartOfObservation",
     "PolicyContract",
     "RecurrentAgentContract",
     "RecurrentBlockAgentContract",
+    "RepeatFirst",
     "ReplayBufferContract",
     "ScriptedEnv",
     "StepProcessorContract",

@@ -1,17 +1,31 @@
-"""Stable-Baselines3, or SBX's CrossQ, on one environment: the peers that we are measured beside.
+"""Stable-Baselines3, its RecurrentPPO, or SBX's CrossQ: the peers that we are measured beside.
 
 Run by `scripts/bench/run sb3` and `scripts/curves` in an environment of its own. Evaluates greedily
 on the same episodes each time, with the seeds that our evaluations have. Prints one JSON line:
 whether and when an evaluation first returned the target on average; wall time without evaluations
 too; and every evaluation.
+
+Of the algorithm's arguments in `--kwargs` these are ours, for what rl-baselines3-zoo writes beside
+them or in another way:
+
+    n_envs                environments (1)
+    normalize             observations and rewards by their running statistics (VecNormalize)
+    observed              the observation's numbers that are seen, such as [0, 2]; all without it
+    exploration_steps     environment steps in the place of `exploration_fraction`
+    noise_std             of normal noise on actions scaled to [-1, 1]
+    "lin_0.001"           for learning_rate and clip_range: falls in a line to 0
+    activation_fn         in `policy_kwargs`: the name of torch's module, such as "ReLU"
 """
 
 import argparse
 import importlib
 import json
 import time
+from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -19,42 +33,93 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, sync_envs_normalization
 
 ALGORITHMS = {
-    "dqn": ("stable_baselines3", "DQN", "stable-baselines3"),
-    "sac": ("stable_baselines3", "SAC", "stable-baselines3"),
-    "td3": ("stable_baselines3", "TD3", "stable-baselines3"),
-    "crossq": ("sbx", "CrossQ", "sbx-rl"),
+    "dqn": ("stable_baselines3", "DQN", "MlpPolicy", "stable-baselines3"),
+    "sac": ("stable_baselines3", "SAC", "MlpPolicy", "stable-baselines3"),
+    "td3": ("stable_baselines3", "TD3", "MlpPolicy", "stable-baselines3"),
+    "ppo": ("stable_baselines3", "PPO", "MlpPolicy", "stable-baselines3"),
+    "recurrent_ppo": ("sb3_contrib", "RecurrentPPO", "MlpLstmPolicy", "sb3-contrib"),
+    "crossq": ("sbx", "CrossQ", "MlpPolicy", "sbx-rl"),
 }
-"""Module, class and package."""
+"""Module, class, policy and package."""
 EVALUATION_SEED = 10_000
 
 
-def build(args: argparse.Namespace) -> BaseAlgorithm:
-    """The algorithm with its defaults but for `kwargs`, on one environment."""
-    module, name, _ = ALGORITHMS[args.algorithm]
+class SomeNumbers(gym.ObservationWrapper):
+    """Shows these numbers of a vector alone."""
+
+    def __init__(self, env: gym.Env, indices: list[int]) -> None:
+        super().__init__(env)
+        whole = env.observation_space
+        self.indices = indices
+        self.observation_space = gym.spaces.Box(whole.low[indices], whole.high[indices])
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return observation[self.indices]
+
+
+class Environments:
+    """Makes the environments of training and of evaluation.
+
+    Args:
+        observed: the observation's numbers that are seen; None: all.
+        normalize: by running statistics, which an evaluation takes from training.
+    """
+
+    def __init__(
+        self, args: argparse.Namespace, observed: list[int] | None, normalize: bool
+    ) -> None:
+        self._env = args.env
+        limit = args.max_episode_steps
+        self._kwargs = {"max_episode_steps": limit} if limit else {}
+        self._wrapper = {"wrapper_class": SomeNumbers, "wrapper_kwargs": {"indices": observed}}
+        if observed is None:
+            self._wrapper = {}
+        self._normalize = normalize
+
+    def make(self, count: int, seed: int, **normalization: Any) -> VecEnv:
+        """Make so many environments in one; `normalization` are arguments of VecNormalize."""
+        envs = make_vec_env(
+            self._env, n_envs=count, seed=seed, env_kwargs=self._kwargs, **self._wrapper
+        )
+        return VecNormalize(envs, **normalization) if self._normalize else envs
+
+
+def build(args: argparse.Namespace) -> tuple[BaseAlgorithm, Environments]:
+    """The algorithm with its defaults but for `kwargs`, and what makes its environments."""
+    module, name, policy, _ = ALGORITHMS[args.algorithm]
     kwargs = json.loads(args.kwargs)
     # "steps" in the place of a fraction: exploration ends there however long the run is.
     if steps := kwargs.pop("exploration_steps", None):
         kwargs["exploration_fraction"] = steps / args.steps
-    envs = make_envs(args, 1, args.seed)
+    makes = Environments(args, kwargs.pop("observed", None), kwargs.pop("normalize", False))
+    discount = {"gamma": kwargs["gamma"]} if "gamma" in kwargs else {}
+    envs = makes.make(kwargs.pop("n_envs", 1), args.seed, **discount)
     if std := kwargs.pop("noise_std", None):  # of actions scaled to [-1, 1]
         dims = envs.action_space.shape
         kwargs["action_noise"] = NormalActionNoise(np.zeros(dims), np.full(dims, std))
+    for each in ("learning_rate", "clip_range"):
+        if isinstance(kwargs.get(each), str):
+            kwargs[each] = falling(kwargs[each])
+    of_policy = kwargs.get("policy_kwargs", {})
+    if "activation_fn" in of_policy:
+        of_policy["activation_fn"] = getattr(torch.nn, of_policy["activation_fn"])
     algorithm = getattr(importlib.import_module(module), name)
-    return algorithm("MlpPolicy", envs, seed=args.seed, device="cpu", **kwargs)
+    return algorithm(policy, envs, seed=args.seed, device="cpu", **kwargs), makes
 
 
-def make_envs(args: argparse.Namespace, count: int, seed: int) -> VecEnv:
-    limit = {"max_episode_steps": args.max_episode_steps} if args.max_episode_steps else {}
-    return make_vec_env(args.env, n_envs=count, seed=seed, env_kwargs=limit)
+def falling(schedule: str) -> Callable[[float], float]:
+    """What "lin_0.001" means: the share of the run that is left, times this."""
+    begin = float(schedule.removeprefix("lin_"))
+    return lambda left: begin * left
 
 
 class Evaluations(BaseCallback):
     """Evaluates at an interval and stops at a target."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, makes: Environments) -> None:
         super().__init__()
         self.every = args.every
         self.episodes = args.episodes
@@ -64,13 +129,15 @@ class Evaluations(BaseCallback):
         self.evaluation_s = 0.0
         self.best = float("-inf")
         self.evaluations: list[dict[str, float]] = []
-        self.envs = make_envs(args, args.episodes, EVALUATION_SEED)  # one each: seeds are ours
+        # One each: seeds are ours.
+        self.envs = makes.make(args.episodes, EVALUATION_SEED, training=False, norm_reward=False)
 
     def _on_step(self) -> bool:
         if self.num_timesteps < self.next:
             return True
         self.next += self.every
         began = time.perf_counter()
+        sync_envs_normalization(self.training_env, self.envs)
         self.envs.seed(EVALUATION_SEED)
         mean, _ = evaluate_policy(self.model, self.envs, n_eval_episodes=self.episodes)
         self.evaluation_s += time.perf_counter() - began
@@ -99,12 +166,12 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=float("inf"), help="return that ends it")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    model = build(args)
-    callback = Evaluations(args)
+    model, makes = build(args)
+    callback = Evaluations(args, makes)
     began = time.perf_counter()
     model.learn(args.steps, callback=callback)
     wall_s = time.perf_counter() - began
-    package = ALGORITHMS[args.algorithm][2]
+    package = ALGORITHMS[args.algorithm][-1]
     print(
         json.dumps(
             {
