@@ -6,7 +6,7 @@
     if records.append([(key, content), ...]):   # in the file, perhaps not on the disk
         end = records.end
     while records.synced < end: ...             # a thread of its own syncs; nobody waits
-    commit(records.end)                         # only now: a power failure takes none of it
+    save(records.end)                           # only now: a power failure takes none of it
     newest = next(records.find(key), None)
 
 A record is its content's length, a checksum, the key, the content. Records of one key are all kept.

@@ -105,14 +105,16 @@ class BlockAgentContract(AgentContract):
 
 
 class RecurrentBlockAgentContract(RecurrentPolicyContract, BlockAgentContract):
-    """The same for an agent with memory; give it both halves, and `PolicyContract` beside it::
+    """The same for an agent with memory.
 
-    class TestMyAgent(RecurrentBlockAgentContract, PolicyContract):
-        columns = ...       # what `AgentKind.columns` declares, the memory among them
+    Give it both halves, and `PolicyContract` beside it::
 
-        def make_spaces(self) -> Spaces: ...
-        def make_agent(self, seed: int) -> Agent: ...
-        def make_policy(self, envs: int, seed: int) -> Policy: ...
+        class TestMyAgent(RecurrentBlockAgentContract, PolicyContract):
+            columns = ...       # what `AgentKind.columns` declares, the memory among them
+
+            def make_spaces(self) -> Spaces: ...
+            def make_agent(self, seed: int) -> Agent: ...
+            def make_policy(self, envs: int, seed: int) -> Policy: ...
     """
 
     def test_the_stored_memory_makes_a_difference(self) -> None:
