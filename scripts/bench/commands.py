@@ -258,6 +258,9 @@ def shift(
     samples_per_insert: Annotated[
         float, typer.Option(min=0.01, max=1000.0, help="The limiter's, where it is on.")
     ] = 4.0,
+    warmup: Annotated[
+        int, typer.Option(min=64, help="Samples before the first optimization step.")
+    ] = 10_000,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
@@ -269,7 +272,7 @@ def shift(
     """
     from bench.shift import ShiftBench
 
-    figures = ShiftBench(hours, rate, samples_per_insert, directory).run()
+    figures = ShiftBench(hours, rate, samples_per_insert, warmup, directory).run()
     show_figures(figures, as_json=as_json, lines=shift_lines)
 
 

@@ -54,6 +54,7 @@ class ShiftBench:
         hours: of the shift.
         rate: steps a second of the robot, then and now.
         samples_per_insert: the limiter's, where it is on.
+        warmup: samples before the first optimization step.
         directory: where the outbox is; None: in the place for temporary files.
         most_s: the longest that an upload may take.
     """
@@ -61,8 +62,9 @@ class ShiftBench:
     hours: float = 8.0
     rate: float = 50.0
     samples_per_insert: float = 4.0
+    warmup: int = 10_000
     directory: Path | None = None
-    most_s: float = 1800.0
+    most_s: float = 7200.0
 
     def run(self) -> dict[str, Any]:
         """Measure both."""
@@ -70,6 +72,7 @@ class ShiftBench:
             "rows": self._rows,
             "batch_rows": _BATCH_ROWS,
             "samples_per_insert": self.samples_per_insert,
+            "warmup": self.warmup,
             "uploads": {
                 "off": self._upload(0.0),
                 "on": self._upload(self.samples_per_insert),
@@ -163,6 +166,7 @@ class ShiftBench:
                 f"actors.n_buffer={_BATCH_ROWS}",
                 f"replay.capacity={2 * self._rows + 100_000}",
                 f"replay.samples_per_insert={samples_per_insert}",
+                f"learner.warmup_period={self.warmup}",  # by which the limiter's band is chosen
                 "learner.device=cpu",
                 "learner.eval_interval=0",
                 "stop.max_seconds=100000",
