@@ -25,7 +25,7 @@ from vedette_services.status.client import StatusClient
 
 SNAPSHOT = "vedette_services.learner.snapshot.process"
 _WARM_S = 2.0
-_FIRST_S = 60.0  # the longest wait for training, or for a generation
+_FIRST_S = 180.0  # the longest wait for training, or for a generation
 _POLL_S = 0.25
 
 
