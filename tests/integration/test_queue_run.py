@@ -166,6 +166,7 @@ def test_every_strict_block_is_of_one_model_though_everybody_is_killed(daemons: 
     assert set((step - low).tolist()) == set(range(steps_of_block)), "it begins with that model"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_strict_appo_learns_and_is_evaluated_by_actors(daemons: Daemons) -> None:
     """Evaluations take an actor's time; its learner is killed, and goes back."""

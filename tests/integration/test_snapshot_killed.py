@@ -125,6 +125,7 @@ def test_a_learner_that_was_taken_for_dead_is_refused_and_its_rows_are_sent_to_i
     run.assert_nothing_was_lost()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # it starts nine managers
 def test_files_of_a_session_of_long_ago_are_known_after_the_learners_host_is_gone(
     daemons: Daemons,
