@@ -185,7 +185,6 @@ class ActorLoop:
         self._try_flush()
         self._poll_and_publish()
 
-    @refuses_faults
     def may_play(self) -> bool:
         """Return whether the next step may be played: within a run always, and where one begins as
         far as `AllowedRuns` says. The newest model is taken first."""

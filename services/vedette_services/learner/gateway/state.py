@@ -585,19 +585,12 @@ class GatewayState:
         """Return the acks of closed accounts."""
         answers = self._answers
         self._answers = {}
-        position = self.position
         return [
             [
                 topics.manager_topic(manager),
                 *encode(
-                    self.ledger.make_ack(
-                        manager,
-                        incarnation,
-                        epoch=position.epoch,
-                        learner=self.learner,
-                        version=position.version,
-                        first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
-                        safe=self.safe.settled_below(manager, incarnation),
+                    self._plain_ack(
+                        manager, incarnation, self.safe.settled_below(manager, incarnation)
                     )
                 ),
             ]
@@ -636,16 +629,8 @@ class GatewayState:
                 draining=self._has_room and self._must_drain(manager),
             )
         asked = self.evaluations.request_for(manager, incarnation)
-        ack = self.ledger.make_ack(
-            manager,
-            incarnation,
-            epoch=self.position.epoch,
-            learner=self.learner,
-            version=self.position.version,
-            first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
-            reason=budget.reason,
-            safe=self.safe.below(manager, incarnation),
-        )
+        safe = self.safe.below(manager, incarnation)
+        ack = self._plain_ack(manager, incarnation, safe, reason=budget.reason)
         if self._run_grants is not None and self._published is not None:
             runs = self._run_grants.runs(manager)
             ack = replace(ack, version=self._published, runs=runs)
@@ -665,6 +650,21 @@ class GatewayState:
         if not self.fleet.is_draining(manager):
             return False
         return self._over is not None or not self.fleet.has_outbox(manager)
+
+    def _plain_ack(
+        self, manager: str, incarnation: int, safe: int | None, *, reason: str = ""
+    ) -> Ack:
+        """Make an ack that grants and asks nothing."""
+        return self.ledger.make_ack(
+            manager,
+            incarnation,
+            epoch=self.position.epoch,
+            learner=self.learner,
+            version=self.position.version,
+            first_actor=self.actor_numbers.assign(manager, self.fleet.actors(manager)),
+            reason=reason,
+            safe=safe,
+        )
 
     def announce_stop(self, reason: str, *, final: bool) -> list[Frames]:
         """Send the end of the learner to all managers; the end of the run also to all joiners."""
