@@ -90,6 +90,8 @@ class KilledRun:
 
     Args:
         rows: makes so many rows of a seed; those that a test poisons, for example.
+        leads_by: rows that the writer is ahead of the trainer's steps, at most, whichever of the two
+            has more of a processor; None: as many as it can.
         syncs_at: the trainer's step at which the disk gets the rows so far, and no later ones;
             None: it gets them only where a writer ends.
     """
@@ -98,6 +100,7 @@ class KilledRun:
     config: RunConfig
     rng: random.Random
     rows: Callable[[Spaces, int, int], Any] = sampled_transitions
+    leads_by: int | None = None
     syncs_at: int | None = None
     spaces: Spaces = field(init=False)
 
@@ -147,6 +150,14 @@ class KilledRun:
     def _done(self) -> int:
         return int.from_bytes(self._steps[:], "little")
 
+    @property
+    def _asked(self) -> int:
+        """Rows that the limiter asks for before the trainer's next step."""
+        ratio = self.config.replay.samples_per_insert
+        assert ratio is not None
+        drawn = self._done * self.config.agent.batch_size
+        return self.config.learner.warmup_period + int(drawn / ratio)
+
     def insert_until_oldest(self, row: int) -> None:
         """Insert rows until the oldest that is left alone is this one."""
         ring = self._open_ring()
@@ -187,7 +198,11 @@ class KilledRun:
         marks = {} if marked is None else {INTERVENED: np.arange(size) % 5 == 0}
         rng = random.Random(os.getpid())
         while True:
-            for _ in range(rng.randint(0, 3)):
+            batches = rng.randint(0, 3)
+            if self.leads_by is not None:
+                allowed = self._asked + self.leads_by - ring.inserted
+                batches = min(batches, max(0, allowed // size))
+            for _ in range(batches):
                 first = (ring.inserted + ring.pending) % (POOL - size)
                 part = {name: column[first : first + size] for name, column in pool.items()}
                 ring.append({"version": 0, "manager": 0, "actor": 0, **part, **marks}, size)

@@ -772,11 +772,15 @@ def test_each_reason_why_no_step_before_is_executed_is_named(tmp_path: Path) -> 
 
 
 def test_rows_that_are_gone_are_named_with_what_keeps_them(tmp_path: Path) -> None:
-    run = KilledRun(tmp_path, config_of("dqn", prioritized=True, **OVERWRITTEN), random.Random(4))
+    config = config_of("dqn", prioritized=True, **OVERWRITTEN)
+    learner = config.learner.model_copy(update={"save_interval": 100})
+    config = config.model_copy(update={"learner": learner})
+    run = KilledRun(tmp_path, config, random.Random(4), leads_by=200)
     run.train(kills=0)
     state = min(step for step in checkpoint_steps(tmp_path) if step < 300)
     (part,) = [read_part(path) for path in list_parts(tmp_path / "journal")]
     wanted = int(part.looks[state - 1, 0]) - 200  # the oldest row, from then on
+    assert part.looks[0, 0] < wanted, "the first step draws only rows that are gone"
     run.insert_until_oldest(wanted)
     with Rerun.open(tmp_path) as again:
         span = again.span
