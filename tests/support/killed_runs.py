@@ -90,8 +90,8 @@ class KilledRun:
 
     Args:
         rows: makes so many rows of a seed; those that a test poisons, for example.
-        leads_by: rows that the writer is ahead of the trainer's steps, at most, whichever of the two
-            has more of a processor; None: as many as it can.
+        leads_by: rows that the writer is ahead of the trainer's steps, at most, whichever of the
+            two has more of a processor; None: as many as it can.
         syncs_at: the trainer's step at which the disk gets the rows so far, and no later ones;
             None: it gets them only where a writer ends.
     """
