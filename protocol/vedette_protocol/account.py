@@ -123,9 +123,14 @@ class IncarnationAccount:
     has_outbox: bool = field(default=False, compare=False)
 
     @property
+    def settled_batches(self) -> int:
+        """Number of batches that were inserted or rejected."""
+        return self.contiguous + self.extras.bit_count()
+
+    @property
     def open_batches(self) -> int:
         """Number of batches that it may send, or has sent, and that are not settled."""
-        return self.limit - self.contiguous - self.extras.bit_count()
+        return self.limit - self.settled_batches
 
     def grant(self, batches: int) -> None:
         """Raise the limit so that `batches` may be unsettled; never lower it."""

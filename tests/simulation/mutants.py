@@ -112,7 +112,7 @@ MUTATIONS = {
         _GATEWAY, "rivals=self.admission.describe_rivals(now),", ""
     ),
     "waits: acks do not say why nothing is granted": Mutation(
-        _GATEWAY, "reason=budget.reason)", 'reason="")'
+        _GATEWAY, "incarnation, budget.reason)", 'incarnation, "")'
     ),
     "waits: acks do not say why batches are rejected": Mutation(
         _LEDGER, "rejected_reason=account.rejected_reason,", ""

@@ -62,7 +62,23 @@ def _limit(learning: TrainerStatus, ingest: GatewayStatus, samples_per_insert: f
     if learning.needs_samples:
         return ""
     flows = any(manager.is_present for manager in ingest.managers) and not ingest.rejecting
-    return describe_limit(learning, samples_per_insert) if flows else ""
+    if not flows:
+        return ""
+    return describe_limit(learning, samples_per_insert, _held_back(ingest))
+
+
+_HELD_S = 5.0
+"""Managers that hold the samples of a longer time than this are held up on the way."""
+_HELD_LEAST = 1000
+"""As many may be a few batches of slow actors, which come one at a time."""
+
+
+def _held_back(ingest: GatewayStatus) -> int:
+    """Return the samples that managers hold though there is room for them; 0 where these are no
+    more than are always on the way."""
+    held = (ingest.samples.in_flight or 0) if ingest.samples else 0
+    usual = _HELD_S * (ingest.rates.samples_per_sec or 0.0)
+    return held if held > max(usual, _HELD_LEAST) else 0
 
 
 MOSTLY = 0.5
@@ -71,9 +87,13 @@ HARDLY = 0.1
 """One that waits for a smaller share is what limits the speed."""
 
 
-def describe_limit(learning: TrainerStatus, samples_per_insert: float) -> str:
+def describe_limit(learning: TrainerStatus, samples_per_insert: float, held: int = 0) -> str:
     """Return what limits the speed, from the shares of the last 10 s, and what would help; "" while
-    that is not known, or there is no replay ratio by which one side waits for the other."""
+    that is not known, or there is no replay ratio by which one side waits for the other.
+
+    Args:
+        held: samples that managers have, and that do not come.
+    """
     waiting = learning.time.waiting_share
     worked = (learning.time.optimizing_share or 0.0) + (learning.time.sampling_share or 0.0)
     if learning.phase not in ("waiting", "training") or not samples_per_insert:
@@ -82,6 +102,11 @@ def describe_limit(learning: TrainerStatus, samples_per_insert: float) -> str:
         return ""
     ratio = f"replay.samples_per_insert = {samples_per_insert:g}"
     waited = f"the learner waited for samples {100 * waiting:.0f} % of the last 10 s"
+    if waiting >= MOSTLY and held:
+        return (
+            f"the way from the actors is the limit: {waited}, and managers hold {held:,}; a faster "
+            "network or gateway helps, more actors do not"
+        )
     if waiting >= MOSTLY:
         return f"the actors are the limit: {waited}; more actors help, at {ratio}"
     if waiting >= HARDLY:

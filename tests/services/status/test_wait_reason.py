@@ -10,7 +10,9 @@ from vedette_services.status.status import (
     Checkpoint,
     Eval,
     ManagerStatus,
+    Rates,
     ReplayStatus,
+    Samples,
     Time,
 )
 from vedette_services.status.wait_reason import describe_wait
@@ -97,6 +99,20 @@ def test_the_diagnosis_comes_from_the_shares_of_the_last_seconds(waiting: float,
         assert found.startswith(said)
     assert ("more actors help" in found) == (waiting > 0.5)
     assert ("more actors do not" in found) == (waiting < 0.1)
+
+
+def test_managers_that_hold_many_samples_are_not_too_few() -> None:
+    def said(held: int, per_s: float) -> str:
+        rates = Rates(samples_per_sec=per_s)
+        ingest = GatewayStatus(managers=MANAGERS, samples=Samples(in_flight=held), rates=rates)
+        return describe_wait(shares(0.93), ingest, samples_per_insert=2.0)
+
+    assert said(1_322_528, 682.0) == (
+        "the way from the actors is the limit: the learner waited for samples 93 % of the last "
+        "10 s, and managers hold 1,322,528; a faster network or gateway helps, more actors do not"
+    )
+    assert said(3_000, 682.0).startswith("the actors are the limit")  # always on the way
+    assert said(32, 2.0).startswith("the actors are the limit")  # two batches of a slow simulator
 
 
 def test_what_is_rejected_or_comes_from_nobody_is_no_speed_that_has_a_limit() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -27,6 +28,8 @@ _SHARE_S = 0.004  # added to CHANGED_S for each manager, which bounds the cost o
 _POLL_SHARE_S = 3e-4  # from one poll to the next, for each manager
 _POLL_S = 0.05  # and no longer
 _AT_ONCE = 1 << 62  # a count of batches above every threshold
+_UNUSED_MOST = 8  # batches that an incarnation may have open which has used none lately
+_USE_S = 2.0  # lately: used batches are counted for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +148,50 @@ IncarnationId = tuple[str, int]
 """A manager's id, and which start of it."""
 
 
+class _Use:
+    """What an incarnation has used of its limit lately, and what it may therefore have open.
+
+    Args:
+        settled: its batches that are settled now.
+
+    Attributes:
+        allowed: batches that it may have open: twice those that it has used in so many seconds.
+        open: batches that it has open, as they were counted last.
+        expected: those of them that are likely to come soon.
+    """
+
+    __slots__ = ("_before", "_settled", "_since", "allowed", "expected", "open")
+
+    def __init__(self, settled: int, now: float) -> None:
+        self._since = now
+        self._settled = settled
+        self._before = 0.0  # settled in the seconds before `since`
+        self.allowed = _UNUSED_MOST
+        self.open = 0
+        self.expected = 0
+
+    def follow(self, account: IncarnationAccount, now: float) -> None:
+        """Take over the counts of its account."""
+        settled = account.settled_batches
+        used: float = settled - self._settled
+        elapsed = now - self._since
+        if elapsed >= _USE_S:
+            self._before = used * _USE_S / elapsed
+            self._since = now
+            self._settled = settled
+        self.allowed = max(_UNUSED_MOST, math.ceil(2 * max(used, self._before)))
+        self.open = account.open_batches
+        self.expected = min(self.open, self.allowed)
+
+
 class CreditGrants:
     """Grants limits: batches below a manager's limit, and not settled, are *open*.
 
-    The open batches of all managers stay within the budget. A manager gets up to an equal part of
-    it, and one batch in any case, so that it makes progress. What was granted is never taken back.
+    A manager gets up to an equal part of the budget, and one batch in any case, so that it makes
+    progress. No incarnation gets much more than it has used lately: what was granted is never taken
+    back, and one that is slow would hold for minutes what others need. What it holds nevertheless,
+    because it was faster before, does not count while others share the limiter's part; but the open
+    batches of all stay within the limits of what may be in flight.
 
     Args:
         batch_bytes: the size of a full batch, which turns the byte limit into batches.
@@ -162,8 +204,9 @@ class CreditGrants:
         self._limiter = limiter
         self._rows_per_batch = rows_per_batch
         self._most = max(1, limits.batches_of(batch_bytes))
-        self._open: dict[IncarnationId, int] = {}
+        self._uses: dict[IncarnationId, _Use] = {}
         self._open_sum = 0
+        self._expected_sum = 0
         self.claims_left = limits.batches
         """Batches by which limits may still be raised because their managers claim that an earlier
         gateway granted them. That one could not grant more: a manager that lies gains this once."""
@@ -197,39 +240,59 @@ class CreditGrants:
         account: IncarnationAccount,
         budget: Budget,
         managers: int,
+        now: float,
         *,
         sessions: int = 1,
         draining: bool = False,
-    ) -> None:
+    ) -> int:
         """Raise the limit of an account, if it may be raised.
 
         Args:
             managers: number of those that share the budget.
             sessions: accounts among which its manager's share is divided.
             draining: it is to send what it holds before it leaves: the budget does not count.
-        """
-        self.update(incarnation, account)
-        have = account.open_batches
-        share = self.share(budget, managers)
-        left = budget.batches - self._open_sum
-        if draining:
-            share = left = max(1, self._most // max(1, managers))
-        if share:
-            share = max(1, share // sessions)
-            account.grant(max(min(share, have + left), 1))
-            self.update(incarnation, account)
 
-    def update(self, incarnation: IncarnationId, account: IncarnationAccount) -> None:
-        """Note how many batches of an account are open now."""
-        now_open = account.open_batches
-        self._open_sum += now_open - self._open.get(incarnation, 0)
-        self._open[incarnation] = now_open
+        Returns:
+            The batches that it may have open; 0 where nothing is granted.
+        """
+        use = self.update(incarnation, account, now)
+        share = self.share(budget, managers)
+        if draining:
+            share = max(1, self._most // max(1, managers))
+        if not share:
+            return 0
+        share = share // sessions
+        if not draining:
+            share = min(
+                share,
+                use.allowed,
+                use.expected + budget.batches - self._expected_sum,
+                use.open + self._most - self._open_sum,
+            )
+        share = max(1, share)
+        account.grant(share)
+        self.update(incarnation, account, now)
+        return share
+
+    def update(self, incarnation: IncarnationId, account: IncarnationAccount, now: float) -> _Use:
+        """Note how many batches of an account are settled and open now."""
+        use = self._uses.get(incarnation)
+        if use is None:
+            use = self._uses[incarnation] = _Use(account.settled_batches, now)
+        self._open_sum -= use.open
+        self._expected_sum -= use.expected
+        use.follow(account, now)
+        self._open_sum += use.open
+        self._expected_sum += use.expected
+        return use
 
     def retain(self, living: Iterable[IncarnationId]) -> None:
         """Forget everybody else: their open batches are free for others."""
         living = set(living)
-        for gone in self._open.keys() - living:
-            self._open_sum -= self._open.pop(gone)
+        for gone in self._uses.keys() - living:
+            use = self._uses.pop(gone)
+            self._open_sum -= use.open
+            self._expected_sum -= use.expected
 
 
 class AckScheduler:
@@ -252,7 +315,7 @@ class AckScheduler:
         self._unacked: dict[str, int] = {}  # batches since the last ack
         # Time of the last ack, oldest first.
         self._acked: dict[str, float] = dict.fromkeys(living, float("-inf"))
-        self._share = 0  # open batches that each may have
+        self._granted: dict[str, int] = {}  # open batches that each may have
         self._poll_at = 0.0
 
     def on_batch(self, manager: str) -> None:
@@ -284,14 +347,14 @@ class AckScheduler:
         wait_s = max(CHANGED_S, _SHARE_S * len(living))
         soon_s = min(CHANGED_S, _CHANGED_SHARE_S * len(living))
         anyway_s = max(ANYWAY_S, min(_ANYWAY_MOST_S, _ANYWAY_SHARE_S * len(living)))
-        soon = min(self._share, EXTRAS_MAX, self._window_batches) // 4
         for manager in [m for m in self._unacked if m not in living]:  # some have gone
             del self._unacked[manager]
-        due = dict.fromkeys(
-            manager
-            for manager, batches in self._unacked.items()
-            if now - acked.get(manager, float("-inf")) >= (soon_s if batches >= soon else wait_s)
-        )
+        due: dict[str, None] = {}
+        for manager, batches in self._unacked.items():
+            many = min(self._granted.get(manager, 0), EXTRAS_MAX, self._window_batches) // 4
+            after_s = soon_s if batches >= many else wait_s
+            if now - acked.get(manager, float("-inf")) >= after_s:
+                due[manager] = None
         gone = []
         for manager, at in acked.items():
             if now - at < anyway_s:
@@ -302,12 +365,13 @@ class AckScheduler:
                 gone.append(manager)
         for manager in gone:
             del acked[manager]
+            self._granted.pop(manager, None)
         return list(due)
 
-    def on_sent(self, managers: Iterable[str], share: int, now: float) -> None:
-        """Note that acks were sent to these managers, which may have `share` open batches each."""
-        self._share = share
-        for manager in managers:
+    def on_sent(self, granted: Mapping[str, int], now: float) -> None:
+        """Note that acks were sent to these managers, and how many batches each may have open."""
+        self._granted.update(granted)
+        for manager in granted:
             self._acked.pop(manager, None)  # so that it comes last: the order is that of the times
             self._acked[manager] = now
             self._unacked.pop(manager, None)

@@ -570,15 +570,15 @@ class GatewayState:
             budget = self._grants.budget(
                 inserted, position.sampled, needs_samples=position.needs_samples
             )
-        self._update_grants()
-        self._ack_scheduler.on_sent(due, self._grants.share(budget, len(living)), now)
+        self._update_grants(now)
+        granted = dict.fromkeys(due, 0)
         for manager in due:
             topic = topics.manager_topic(manager)
             alive = living[manager].alive_incarnations()
-            messages += [
-                [topic, *encode(self._ack(manager, incarnation, budget, len(alive)))]
-                for incarnation in alive
-            ]
+            for incarnation in alive:
+                granted[manager] += self._grant(manager, incarnation, budget, len(alive), now)
+                messages.append([topic, *encode(self._ack(manager, incarnation, budget.reason))])
+        self._ack_scheduler.on_sent(granted, now)
         return messages
 
     def _pop_answers(self) -> list[Frames]:
@@ -606,31 +606,43 @@ class GatewayState:
         for manager in self._run_grants.raise_runs(place.lacking, place.model, alive, now):
             self._ack_scheduler.expedite(manager)
 
-    def _update_grants(self) -> None:
+    def _update_grants(self, now: float) -> None:
         """Count what managers have used of their limits, before anything more is granted."""
         for manager in self._ack_scheduler.unacked:
             for account in self.ledger.living[manager].accounts.values():
                 if not account.gone:
-                    self._grants.update((manager, account.incarnation), account)
+                    self._grants.update((manager, account.incarnation), account, now)
 
-    def _ack(self, manager: str, incarnation: int, budget: Budget, sessions: int) -> Ack:
-        """Make an ack, and grant what the budget allows to a manager that has reported here.
+    def _grant(
+        self, manager: str, incarnation: int, budget: Budget, sessions: int, now: float
+    ) -> int:
+        """Grant what the budget allows to a manager that has reported here. Return the batches that
+        it may have open.
 
         Args:
             sessions: incarnations of this manager that send side by side.
         """
-        if self.fleet.knows(manager):  # else it may hold a limit of an earlier gateway
-            self._grants.grant(
-                (manager, incarnation),
-                self.ledger.account(manager, incarnation),
-                budget,
-                len(self.ledger.living),
-                sessions=sessions,
-                draining=self._has_room and self._must_drain(manager),
-            )
+        if not self.fleet.knows(manager):  # it may hold a limit of an earlier gateway
+            return 0
+        return self._grants.grant(
+            (manager, incarnation),
+            self.ledger.account(manager, incarnation),
+            budget,
+            len(self.ledger.living),
+            now,
+            sessions=sessions,
+            draining=self._has_room and self._must_drain(manager),
+        )
+
+    def _ack(self, manager: str, incarnation: int, reason: str) -> Ack:
+        """Make an ack, which asks for an evaluation where one is wanted.
+
+        Args:
+            reason: why nothing is granted; "" where it is.
+        """
         asked = self.evaluations.request_for(manager, incarnation)
         safe = self.safe.below(manager, incarnation)
-        ack = self._plain_ack(manager, incarnation, safe, reason=budget.reason)
+        ack = self._plain_ack(manager, incarnation, safe, reason=reason)
         if self._run_grants is not None and self._published is not None:
             runs = self._run_grants.runs(manager)
             ack = replace(ack, version=self._published, runs=runs)
