@@ -106,7 +106,7 @@ def test_blocks_come_after_kills_of_everybody(seed: int) -> None:
                     world.kill_gateway()
                 case "trainer":
                     world.start_trainer()
-                case "freeze":
+                case "freeze" if len(world.frozen) < len(managers) - 1:  # somebody plays
                     world.frozen.add(rng.choice(list(managers)))
                 case "thaw":
                     world.frozen.clear()

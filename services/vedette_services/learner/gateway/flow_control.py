@@ -210,8 +210,6 @@ class CreditGrants:
         self.claims_left = limits.batches
         """Batches by which limits may still be raised because their managers claim that an earlier
         gateway granted them. That one could not grant more: a manager that lies gains this once."""
-        self.reason = ""
-        """Why nothing was granted last; "" if it was."""
 
     def budget(self, inserted: int, sampled: int, *, needs_samples: bool = False) -> Budget:
         """Return the batches that limiter and flight limits allow.
@@ -221,11 +219,10 @@ class CreditGrants:
                 actors wait for the learner, has no part.
         """
         if needs_samples:
-            self.reason = ""
             return Budget(self._most)
-        self.reason = self._limiter.insert_wait_reason(inserted, sampled)
-        if self.reason:
-            return Budget(0, self.reason)
+        reason = self._limiter.insert_wait_reason(inserted, sampled)
+        if reason:
+            return Budget(0, reason)
         rows = self._limiter.insertable_samples(inserted, sampled)
         allowed = self._most if rows is None else min(self._most, rows // self._rows_per_batch)
         return Budget(max(1, allowed))
@@ -316,6 +313,8 @@ class AckScheduler:
         # Time of the last ack, oldest first.
         self._acked: dict[str, float] = dict.fromkeys(living, float("-inf"))
         self._granted: dict[str, int] = {}  # open batches that each may have
+        # Managers that may send nothing, since the last ack to them.
+        self._stopped: dict[str, None] = {}
         self._poll_at = 0.0
 
     def on_batch(self, manager: str) -> None:
@@ -336,12 +335,23 @@ class AckScheduler:
         """The managers of which a batch waits for an ack."""
         return self._unacked.keys()
 
+    @property
+    def is_awaited(self) -> bool:
+        """True while managers wait for an ack: for one of a batch, or for one that lets them send
+        again."""
+        return bool(self._unacked or self._stopped)
+
     def is_poll_due(self, now: float) -> bool:
         """Return True once `due_acks` is to be called."""
         return now >= self._poll_at
 
-    def due_acks(self, living: Collection[str], now: float) -> list[str]:
-        """Return the managers that are sent an ack now."""
+    def due_acks(self, living: Collection[str], now: float, *, grants: bool = True) -> list[str]:
+        """Return the managers that are sent an ack now.
+
+        Args:
+            grants: batches are granted now. Who may send nothing hears it soon: else a learner that
+                draws fast would wait for the next ack that is sent anyway.
+        """
         self._poll_at = now + min(_POLL_S, _POLL_SHARE_S * len(living))
         acked = self._acked
         wait_s = max(CHANGED_S, _SHARE_S * len(living))
@@ -349,7 +359,13 @@ class AckScheduler:
         anyway_s = max(ANYWAY_S, min(_ANYWAY_MOST_S, _ANYWAY_SHARE_S * len(living)))
         for manager in [m for m in self._unacked if m not in living]:  # some have gone
             del self._unacked[manager]
+        for manager in [m for m in self._stopped if m not in living]:
+            del self._stopped[manager]
         due: dict[str, None] = {}
+        if grants:
+            for manager in self._stopped:
+                if now - acked.get(manager, float("-inf")) >= soon_s:
+                    due[manager] = None
         for manager, batches in self._unacked.items():
             many = min(self._granted.get(manager, 0), EXTRAS_MAX, self._window_batches) // 4
             after_s = soon_s if batches >= many else wait_s
@@ -368,10 +384,19 @@ class AckScheduler:
             self._granted.pop(manager, None)
         return list(due)
 
-    def on_sent(self, granted: Mapping[str, int], now: float) -> None:
-        """Note that acks were sent to these managers, and how many batches each may have open."""
+    def on_sent(
+        self, granted: Mapping[str, int], now: float, stopped: Collection[str] = ()
+    ) -> None:
+        """Note that acks were sent to these managers, and how many batches each may have open.
+
+        Args:
+            stopped: those of them that may send nothing.
+        """
         self._granted.update(granted)
+        self._stopped.update(dict.fromkeys(stopped))
         for manager in granted:
+            if manager not in stopped:
+                self._stopped.pop(manager, None)
             self._acked.pop(manager, None)  # so that it comes last: the order is that of the times
             self._acked[manager] = now
             self._unacked.pop(manager, None)

@@ -76,7 +76,7 @@ log = logging.getLogger("vedette.gateway")
 
 T = TypeVar("T")
 
-_POLL_MS = 10  # while a batch waits for an ack
+_POLL_MS = 10  # while a manager waits for an ack
 _IDLE_POLL_MS = 20  # else; a newer model wakes it
 _LATE_POLL_MS = 100  # once the run is over
 _EVENTS_A_TURN = 256  # subscriptions answered before the other sockets have their turn
@@ -255,7 +255,7 @@ class Gateway:
     def _wait_ms(self) -> int:
         if self._publisher.busy or self._model_map.has_new:
             return 0
-        return _POLL_MS if self._state.has_unacked else _IDLE_POLL_MS
+        return _POLL_MS if self._state.is_ack_awaited else _IDLE_POLL_MS
 
     def _drain(self, now: float) -> bool:
         """Move the messages that have come into the ring; the next commit makes them visible.

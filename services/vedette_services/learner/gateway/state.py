@@ -181,6 +181,7 @@ class GatewayState:
         )
         self._limiter = limiter
         self._run_grants = run_grants
+        self._limiter_reason = ""  # why the last acks granted nothing
         self._place = QueuePlace()
         self._room: int | None = None
         # When each manager was refused last for want of room, in the order of their first refusals.
@@ -548,9 +549,9 @@ class GatewayState:
         return subscription.topic if wants else b""
 
     @property
-    def has_unacked(self) -> bool:
-        """True while a batch waits for an ack."""
-        return bool(self._ack_scheduler.unacked)
+    def is_ack_awaited(self) -> bool:
+        """True while a manager waits for an ack: see `AckScheduler.is_awaited`."""
+        return self._ack_scheduler.is_awaited
 
     def acks_due(self, now: float, inserted: int) -> list[Frames]:
         """Return the acks to send now. Call only after everything settled was committed."""
@@ -559,9 +560,6 @@ class GatewayState:
             return messages
         living = self.ledger.living
         self._raise_runs(inserted, now)
-        due = self._ack_scheduler.due_acks(living, now)
-        if not due:
-            return messages
         if isinstance(self._limiter, QueueLimiter) and self._is_limit_reached(now):
             self.closing = "all environment steps are played: the learner learns from the last"
         budget = Budget(0, self.closing or "the learner is starting")
@@ -570,16 +568,28 @@ class GatewayState:
             budget = self._grants.budget(
                 inserted, position.sampled, needs_samples=position.needs_samples
             )
+        due = self._ack_scheduler.due_acks(living, now, grants=budget.batches > 0)
+        if not due:
+            return messages
+        if self._run is not None and not self.closing:
+            self._limiter_reason = budget.reason
         self._update_grants(now)
         granted = dict.fromkeys(due, 0)
+        stopped = []
         for manager in due:
             topic = topics.manager_topic(manager)
             alive = living[manager].alive_incarnations()
             for incarnation in alive:
                 granted[manager] += self._grant(manager, incarnation, budget, len(alive), now)
                 messages.append([topic, *encode(self._ack(manager, incarnation, budget.reason))])
-        self._ack_scheduler.on_sent(granted, now)
+            if self.fleet.knows(manager) and self._may_send_nothing(manager, alive):
+                stopped.append(manager)
+        self._ack_scheduler.on_sent(granted, now, stopped)
         return messages
+
+    def _may_send_nothing(self, manager: str, incarnations: Sequence[int]) -> bool:
+        accounts = (self.ledger.account(manager, incarnation) for incarnation in incarnations)
+        return all(account.open_batches <= 0 for account in accounts)
 
     def _pop_answers(self) -> list[Frames]:
         """Return the acks of closed accounts."""
@@ -742,8 +752,8 @@ class GatewayState:
     @property
     def _actors_wait_reason(self) -> str:
         """The reason why actors wait, as a sentence; "" where they need not."""
-        if self._grants.reason or self._run_grants is None:
-            return self._grants.reason
+        if self._limiter_reason or self._run_grants is None:
+            return self._limiter_reason
         return self._run_grants.wait_reason
 
     def accounting(self) -> Samples:
