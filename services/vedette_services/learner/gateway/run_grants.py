@@ -121,6 +121,7 @@ class RunGrants:
         self._waited_for, ready = self._who_plays(alive)
         if not lacking:
             return []
+        everybody = False
         if self._waited_for or not ready:
             if now - self._heard < self._patience_s:
                 return []
@@ -129,15 +130,20 @@ class RunGrants:
                 if now - self._moved < self._patience_s:
                     return []
                 ready = {manager: len(actors) for manager, actors in alive.items() if actors}
+                everybody = True  # nobody knows which of them would play
                 self._patience_s *= 2.0  # or single steps take so long
             self._silent.update(self._waited_for)
             self._lost_patience = True
         self._heard = now
-        return self._raise(lacking, ready)
+        return self._raise(lacking, ready, everybody=everybody)
 
-    def _raise(self, lacking: int, ready: Mapping[str, int]) -> list[str]:
+    def _raise(self, lacking: int, ready: Mapping[str, int], *, everybody: bool) -> list[str]:
         """Let managers play what is lacking, in turn: as many runs as that is for each of their
-        environments, and at least one."""
+        environments, and at least one.
+
+        Args:
+            everybody: each of them may, though fewer would be enough.
+        """
         runs = max(1, lacking // (self._envs * sum(ready.values())))
         raised = []
         for manager in sorted(ready, key=lambda manager: self._more[manager]):
@@ -145,7 +151,7 @@ class RunGrants:
             self._more[manager] += 1
             raised.append(manager)
             lacking -= ready[manager] * self._envs * runs
-            if lacking <= 0:
+            if lacking <= 0 and not everybody:
                 break
         return raised
 
