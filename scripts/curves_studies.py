@@ -105,6 +105,9 @@ class Study:
         about: what a reader needs to know of it, below the heading.
         normalize_by: the label by whose mean return those of all are divided; "" for none.
         priority: runs of lower numbers come first.
+        whom: the user whose choice of an agent it is about, in the table at the top of the results
+            page; "" where it is about no such choice.
+        ours: the labels of that table; all others that are no label of ours stand beside them.
     """
 
     name: str
@@ -115,6 +118,8 @@ class Study:
     about: str = ""
     normalize_by: str = ""
     priority: int = 1
+    whom: str = ""
+    ours: tuple[str, ...] = ()
 
     def task(self, name: str) -> Task | None:
         """The task of this name; None if it is not listed any more."""
@@ -271,7 +276,8 @@ def _study(table: Table) -> Study:
         }
         tasks = tuple(Task(**{**defaults, **each}) for each in given.pop("task"))
         labels = tuple(_label(each) for each in given.pop("label", []))
-        study = Study(**{**given, "seeds": tuple(given["seeds"])}, tasks=tasks, labels=labels)
+        tuples = {key: tuple(given[key]) for key in ("seeds", "ours") if key in given}
+        study = Study(**{**given, **tuples}, tasks=tasks, labels=labels)
     except (TypeError, KeyError) as error:
         raise StudyError(f"{name}: {error}") from error
     _check(study)
@@ -290,6 +296,10 @@ def _check(study: Study) -> None:
             raise StudyError(f"{study.name}: {kind} {', '.join(twice)} is there twice")
     if study.normalize_by and study.normalize_by not in labels:
         raise StudyError(f"{study.name}: normalize_by {study.normalize_by} is none of its labels")
+    if unknown := set(study.ours) - set(labels):
+        raise StudyError(f"{study.name}: ours has no label {', '.join(sorted(unknown))}")
+    if bool(study.ours) != bool(study.whom):
+        raise StudyError(f"{study.name}: whom and ours belong together")
     for label in study.labels:
         if unknown := set(label.tasks) - set(tasks):
             raise StudyError(f"{study.name} {label.name}: no task {', '.join(sorted(unknown))}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,54 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([head, "|" + "---|" * len(rows[0]), *others]) + "\n"
 
 
+OVERVIEW_HEAD = ["you have", "task", "ours", "last evaluation", "beside", "theirs", "seeds"]
+OVERVIEW_HEAD += ["leads", "leads over the curve"]
+
+
+def overview_table(studies: Sequence[Study], data: Path = DATA) -> list[list[str]]:
+    """A row for each comparison of ours with another program."""
+    rows = [OVERVIEW_HEAD]
+    for study in studies:
+        if not study.whom:
+            continue
+        others = [label.name for label in study.labels if label.peer or label.source]
+        for each in read_results(study, data):
+            pairs = product(study.ours, others)
+            rows += [
+                _overview_row(study, each, ours, theirs)
+                for ours, theirs in pairs
+                if ours in each.labels and theirs in each.labels
+            ]
+    return rows
+
+
+def _overview_row(study: Study, each: Results, ours: str, theirs: str) -> list[str]:
+    both = (ours, theirs)
+    mine, other = (estimate(each.scores(label, "last")) for label in both)
+    areas = [estimate(each.scores(label, "area")) for label in both]
+    seeds = " and ".join(dict.fromkeys(str(len(set(each.labels[label].seeds))) for label in both))
+    return [
+        study.whom,
+        f"{each.task.env}, {each.task.env_steps:,} steps",
+        f"{each.task.agent}: {ours}",
+        cell(mine),
+        theirs,
+        cell(other),
+        seeds,
+        leader(mine, other),
+        leader(*areas),
+    ]
+
+
+def leader(ours: Estimate, theirs: Estimate) -> str:
+    """Who leads, where the intervals lie apart."""
+    if np.isnan([*ours, *theirs]).any():
+        return "too few seeds"
+    if ours[1] > theirs[2]:
+        return "ours"
+    return "theirs" if theirs[1] > ours[2] else "not told apart"
+
+
 def page(study: Study, data: Path = DATA) -> str:
     """A study's section of the results page; "" without results."""
     results = read_results(study, data)
@@ -232,7 +281,8 @@ def page(study: Study, data: Path = DATA) -> str:
 
 
 def write_page(studies: Sequence[Study]) -> str:
-    """Write docs/curves/studies.md, which docs/reference/learning.md includes."""
+    """Write docs/curves/studies.md and overview.md, which docs/reference/learning.md includes."""
     text = "\n".join(filter(None, map(page, studies)))
     (PLACE / "studies.md").write_text(text, "utf-8")
+    (PLACE / "overview.md").write_text(markdown(overview_table(studies)), "utf-8")
     return text

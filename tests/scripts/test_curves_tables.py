@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from curves_data import Finished, Point, write_run
 from curves_studies import Label, Study, Task
-from curves_tables import estimate, normalized_table, page, pooled, read_results, task_table
+from curves_tables import (
+    estimate,
+    normalized_table,
+    overview_table,
+    page,
+    pooled,
+    read_results,
+    task_table,
+)
 
 PLAIN = Label(name="plain")
 OTHER = Label(name="other", seeds=(1, 2))
@@ -135,3 +143,46 @@ def test_every_seed_is_in_the_page(tmp_path: Path, label: str) -> None:
     put(tmp_path, "A", label, 2, 5.0, 4.0)
     put(tmp_path, "A", label, 1, 1.0, 2.5)
     assert f"| sac-A | {label} | 2.50 (2.50), 4.00 (5.00) |" in page(small(A=None), tmp_path)
+
+
+def compared(labels: tuple[Label, ...]) -> Study:
+    task = Task(env="A", agent="sac", env_steps=100)
+    return Study(
+        name="small",
+        title="",
+        seeds=(1, 2, 3),
+        tasks=(task,),
+        labels=labels,
+        whom="numbers seen",
+        ours=("plain",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "leads"),
+    [
+        ((30.0, 31.0, 32.0), "ours"),
+        ((9.0, 10.0, 11.0), "theirs"),
+        ((19.0, 25.0, 26.0), "not told apart"),
+        ((30.0, 31.0), "too few seeds"),
+    ],
+)
+def test_who_leads_is_said_where_the_intervals_lie_apart(
+    ours: tuple[float, ...], leads: str, tmp_path: Path
+) -> None:
+    peer = Label(name="peer", peer="sac")
+    for seed, value in enumerate(ours, 1):
+        put(tmp_path, "A", "plain", seed, value, value)
+    for seed, value in enumerate((20.0, 21.0, 22.0), 1):
+        put(tmp_path, "A", "peer", seed, value, value)
+        put(tmp_path, "A", "other", seed, value, value)
+    (row,) = rows(overview_table([compared((PLAIN, OTHER, peer))], tmp_path))
+    assert (row["you have"], row["beside"]) == ("numbers seen", "peer")
+    assert (row["leads"], row["leads over the curve"]) == (leads, leads)
+
+
+def test_a_study_that_is_about_no_choice_of_an_agent_is_not_in_the_overview(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path, "A", "plain", 1, 1.0)
+    assert rows(overview_table([small(A=None)], tmp_path)) == []
