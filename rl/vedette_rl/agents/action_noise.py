@@ -21,8 +21,8 @@ _EXPONENTS: Final = {"white": 0.0, "pink": 1.0, "red": 2.0}
 class ActionNoise(Protocol):
     """Standard normal numbers for each action dimension of a vector of environments::
 
-        noise.renew(begins)         # where episodes begin
-        z_ED = noise.draw(rows)     # for the next step
+    noise.renew(begins)         # where episodes begin
+    z_ED = noise.draw(rows)     # for the next step
     """
 
     def renew(self, which: NDArray[np.bool_]) -> None:
