@@ -112,7 +112,7 @@ class ActorCriticConfig(DrawnMemoryConfig):
         "policy_delay": "policy_frequency actor_update_interval policy_freq delayed_update",
         "noise_color": "noise_colour colored_noise coloured_noise pink_noise action_noise_color "
         "color_beta noise_beta noise_exponent noise_type",
-        "noise_steps": "seq_len noise_seq_len noise_length noise_period",
+        "noise_steps": "noise_seq_len noise_length noise_period",
     }
     env_steps_per_opt: ClassVar[float] = 1.0
     lone_image_is_normalized: ClassVar[bool] = True
