@@ -217,8 +217,8 @@ def resolve(run: Run) -> Table:
 def _in_results(config: Table) -> Table:
     """The settings on which a result depends.
 
-    One that is off (false, 0, empty or of `OFF_WORDS`) is left out, as if it were not there: a version that
-    adds a part, and has it off, is the same.
+    One that is off (false, 0, empty or of `OFF_WORDS`) is left out, as if it were not there: a
+    version that adds a part, and has it off, is the same.
     """
     settings: Table = {}
     for part, table in config.items():
