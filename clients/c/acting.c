@@ -16,7 +16,7 @@ uint64_t vd_random_bits(uint64_t *state) {
 
 double vd_random_unit(uint64_t *state) { return (double)(vd_random_bits(state) >> 11) * 0x1p-53; }
 
-static double random_normal(uint64_t *state) {
+double vd_random_normal(uint64_t *state) {
     double u = 1.0 - vd_random_unit(state); /* in (0, 1]: Box and Muller 1958 */
     return sqrt(-2.0 * log(u)) * cos(2.0 * PI * vd_random_unit(state));
 }
@@ -176,17 +176,18 @@ static void put_float(const run_column *column, uint8_t *data, size_t k, float n
 }
 
 /* A number in [-1, 1], before it is mapped to the bounds of its dimension. */
-static double unit_action(const policy *p, const float *y, size_t d, uint64_t version, uint64_t *random) {
+static double unit_action(const policy *p, const float *y, size_t d, uint64_t version, uint64_t *random,
+                          const float *noise) {
     if (!random) return tanh((double)y[d]);
     if (version == 0 && p->uniform_warmup) return 2.0 * vd_random_unit(random) - 1.0;
-    if (p->head == DETERMINISTIC)
-        return fmax(-1.0, fmin(1.0, tanh((double)y[d]) + p->noise * random_normal(random)));
+    double z = noise ? (double)noise[d] : vd_random_normal(random);
+    if (p->head == DETERMINISTIC) return fmax(-1.0, fmin(1.0, tanh((double)y[d]) + p->noise * z));
     double log_std = fmax(p->log_std_min, fmin(p->log_std_max, y[p->dimensions + d]));
-    return tanh((double)y[d] + exp(log_std) * random_normal(random));
+    return tanh((double)y[d] + exp(log_std) * z);
 }
 
 void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-            uint64_t *random, float *memory, void *action) {
+            uint64_t *random, const float *noise, float *memory, void *action) {
     const policy *p = &r->policy;
     const run_column *column = r->rows.columns + r->action;
     const float *y = outputs(r, (weights){&r->model, model}, random, obs, memory);
@@ -199,7 +200,7 @@ void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *ob
             y += p->actions.counts[d];
         } else {
             float low = p->low[d], high = p->high[d], half = (high - low) * 0.5f, middle = (high + low) * 0.5f;
-            float number = middle + half * (float)unit_action(p, y, d, counted, random);
+            float number = middle + half * (float)unit_action(p, y, d, counted, random, noise);
             put_float(column, action, d, fmaxf(low, fminf(high, number)));
         }
     }

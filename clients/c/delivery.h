@@ -49,6 +49,7 @@ typedef struct {
     bool intervened;     /* it is not the policy's */
     bool restarted;      /* another run began: its unfinished rows are gone */
     bool begins;         /* an episode begins with `obs` */
+    action_noise noise;
     uint32_t index;      /* among the client's environments */
     int64_t t;           /* its steps, counted from a number of this process's own */
     double total;

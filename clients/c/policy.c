@@ -8,6 +8,8 @@
 #define CLASSES_MAX ((size_t)1 << 16) /* categories, or actions, of all dimensions */
 #define FEATURES_MAX ((size_t)1 << 22)
 #define FRACTIONS_MAX 4096
+#define NOISE_EXPONENT_MAX 4.0
+#define NOISE_STEPS_MAX ((uint64_t)1 << 20)
 
 /* Reading the description */
 
@@ -220,6 +222,17 @@ static bool read_gaussian(const mp_value *map, policy *p) {
            mp_real(&least, &p->log_std_min) && mp_read(&list.items, &most) && mp_real(&most, &p->log_std_max);
 }
 
+/* Optional: noise is white without it. */
+static bool read_noise_color(const mp_value *map, policy *p) {
+    mp_value exponent;
+    uint64_t steps;
+    if (!mp_get(map, "noise_exponent", &exponent)) return true;
+    if (!mp_real(&exponent, &p->noise_exponent) || fabs(p->noise_exponent) > NOISE_EXPONENT_MAX) return false;
+    if (!mp_get_uint(map, "noise_steps", NOISE_STEPS_MAX, &steps) || !steps) return false;
+    p->noise_steps = (size_t)steps;
+    return true;
+}
+
 static bool read_head(const mp_value *map, policy *p) {
     static const char *const heads[] = {"values", "dueling", "quantiles", "gaussian", "deterministic"};
     mp_value head;
@@ -230,7 +243,7 @@ static bool read_head(const mp_value *map, policy *p) {
     if (p->head < GAUSSIAN) return read_exploration(map, p);
     if (p->head == GAUSSIAN && !read_gaussian(map, p)) return false;
     if (p->head == DETERMINISTIC && (!mp_get_real(map, "noise", &p->noise) || p->noise < 0)) return false;
-    return mp_get_bool(map, "uniform_warmup", &p->uniform_warmup);
+    return read_noise_color(map, p) && mp_get_bool(map, "uniform_warmup", &p->uniform_warmup);
 }
 
 static void take_widest(policy *p, size_t width) {

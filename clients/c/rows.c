@@ -35,6 +35,7 @@ void vd_free_environment(environment *e) {
     free(e->pending);
     free(e->obs);
     free(e->action);
+    vd_free_noise(&e->noise);
     memset(e, 0, sizeof *e);
 }
 

@@ -117,6 +117,8 @@ typedef struct {
     float *low, *high;
     size_t cosines, fractions;
     double log_std_min, log_std_max, noise;
+    double noise_exponent; /* 0: white noise */
+    size_t noise_steps;    /* of a sequence of noise that is not white */
     bool uniform_warmup;
     uint64_t explore_from; /* the version from which exploration counts */
     exploration_kind exploration;
@@ -129,6 +131,18 @@ struct run;
 bool vd_read_policy(const mp_value *map, struct run *r);
 void vd_free_policy(policy *p);
 
+/* Noise that is correlated over time: noise.c */
+
+/* An environment's sequences, one for each dimension of the action. Begins with zeros. */
+typedef struct {
+    float *numbers; /* those of a step stand side by side */
+    size_t left;    /* steps of it; 0: the next step begins others, as an episode does */
+} action_noise;
+
+/* Standard normal numbers for each dimension, of a policy with a `noise_exponent`; NULL: out of memory. */
+const float *vd_draw_noise(const policy *p, action_noise *noise, uint64_t *random);
+void vd_free_noise(action_noise *noise);
+
 /* Acting: acting.c */
 
 /* Numbers of working memory that it takes. */
@@ -136,9 +150,10 @@ size_t vd_acting_memory(const struct run *r);
 
 /* Choose an action for an observation, by a model's row.
  *
- * rank: of the environment, in (0, 1). random: state of the random numbers; NULL: greedy. */
+ * rank: of the environment, in (0, 1). random: state of the random numbers; NULL: greedy. noise: standard normal
+ * numbers for each dimension of a Box; NULL: they are drawn here, independent of those of before. */
 void vd_act(const struct run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-            uint64_t *random, float *memory, void *action);
+            uint64_t *random, const float *noise, float *memory, void *action);
 
 /* The exploration rank of an environment: a van der Corput sequence. */
 double vd_exploration_rank(uint64_t index);
@@ -146,6 +161,7 @@ double vd_exploration_rank(uint64_t index);
 /* 64-bit random numbers: splitmix64. */
 uint64_t vd_random_bits(uint64_t *state);
 double vd_random_unit(uint64_t *state); /* in [0, 1) */
+double vd_random_normal(uint64_t *state);
 
 /* Runs: run.c */
 

@@ -246,6 +246,7 @@ static void play(vedette *v, run *r) {
     v->plays = r;
     free(v->memory);
     v->memory = calloc(vd_acting_memory(r), sizeof *v->memory);
+    for (unsigned k = 0; k < v->env_count; k++) vd_free_noise(&v->envs[k].noise); /* its length may be another */
     for (unsigned k = 0; k < v->env_count && !keeps; k++) {
         if (!same) vd_free_environment(v->envs + k);
         if (!same) v->envs[k].restarted = old != NULL;
@@ -329,6 +330,7 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
     if (e->count) return misuse(v, "an episode begins before the last one has ended");
     memcpy(e->obs, obs, v->plays->obs_bytes);
     e->acting = e->begins = true;
+    e->noise.left = 0;
     e->chosen = e->restarted = false;
     e->total = 0;
     e->length = 0;
@@ -339,9 +341,13 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
 }
 
 static vedette_result choose_action(vedette *v, const model *by, const void *obs, double rank, uint64_t *random,
-                                    void *action) {
-    if (v->plays->policy.head == NO_POLICY) return misuse(v, v->plays->policy.missing);
-    vd_act(v->plays, by->row, by->version, obs, rank, random, v->memory, action);
+                                    action_noise *noise, void *action) {
+    const policy *p = &v->plays->policy;
+    if (p->head == NO_POLICY) return misuse(v, p->missing);
+    const float *drawn = NULL;
+    if (random && p->noise_exponent != 0.0 && !(drawn = vd_draw_noise(p, noise, random)))
+        return misuse(v, "out of memory for the noise of actions");
+    vd_act(v->plays, by->row, by->version, obs, rank, random, drawn, v->memory, action);
     return VEDETTE_OK;
 }
 
@@ -353,7 +359,8 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
     if (e->restarted) return VEDETTE_BEGIN;
     if (!e->acting) return misuse(v, "an action before vedette_begin");
     double rank = vd_exploration_rank(v->first_env + env);
-    result = choose_action(v, e->judged ? &v->judged : &v->acts, e->obs, rank, e->judged ? NULL : &v->seed, e->action);
+    const model *by = e->judged ? &v->judged : &v->acts;
+    result = choose_action(v, by, e->obs, rank, e->judged ? NULL : &v->seed, &e->noise, e->action);
     if (result != VEDETTE_OK) return result;
     e->chosen = true;
     e->intervened = false;
@@ -363,7 +370,7 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
 
 vedette_result vedette_greedy(vedette *v, const void *obs, void *action) {
     vedette_result result = ready(v, v->wait_s, true);
-    return result == VEDETTE_OK ? choose_action(v, &v->acts, obs, 0.5, NULL, action) : result;
+    return result == VEDETTE_OK ? choose_action(v, &v->acts, obs, 0.5, NULL, NULL, action) : result;
 }
 
 vedette_result vedette_set_action(vedette *v, unsigned env, const void *action) {

@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
         float *memory = malloc(vd_acting_memory(r) * sizeof *memory);
         for (size_t at = 0; action && row && memory && at + r->obs_bytes <= size[3]; at += r->obs_bytes) {
             vd_widen_row(&r->model, data[2], row);
-            vd_act(r, row, version, data[3] + at, 0.5, random, memory, action);
+            vd_act(r, row, version, data[3] + at, 0.5, random, NULL, memory, action);
             print_action(column, action);
         }
         free(action);

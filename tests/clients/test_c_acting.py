@@ -27,6 +27,7 @@ from foreign_run import (
 )
 from fuzz_seeds import in_half_the_bytes
 from golden_acting import GOLDEN, VECTORS
+from numpy.typing import NDArray
 
 from vedette_protocol.codec import decode_control, encode
 from vedette_protocol.messages import Run
@@ -171,6 +172,62 @@ def test_the_c_client_explores_from_the_version_that_the_run_says(
     assert [said["at once", version] for version in ("1", "100", "101")] == [greedy] * 3
     assert [said["from 100", version] for version in ("0", "1", "100")] == [random] * 3
     assert said["from 100", "101"] == greedy
+
+
+def drawn_noise(
+    built: Built, exponent: float, sequence: int, steps: int, episode: int
+) -> NDArray[np.float64]:
+    """Noise of 3 dimensions that the C client draws for two environments, ``(T, 2, 3)``."""
+    words = [exponent, sequence, 3, steps, episode]
+    program = built("tests/clients/draw_noise.c")
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    numbers = [line.split() for line in done.stdout.splitlines()]
+    return np.array(numbers, np.float64).reshape(steps, 2, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_the_c_clients_noise_has_the_spectrum_and_is_standard_normal(
+    built: Built, exponent: float
+) -> None:
+    numbers = drawn_noise(built, exponent, 256, 256 * 300, 256).reshape(300, 256, 6)
+    power = (np.abs(np.fft.rfft(numbers, axis=1)) ** 2).mean((0, 2))[1:128]
+    slope = np.polyfit(np.log(np.arange(1, 128)), np.log(power), 1)[0]
+    assert slope == pytest.approx(-exponent, abs=0.03)
+    samples = 300 * 6
+    np.testing.assert_allclose((numbers**2).mean((0, 2)), 1.0, atol=5 * (2 / samples) ** 0.5)
+    np.testing.assert_allclose(numbers.mean((0, 2)), 0.0, atol=5 / samples**0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sequence", "episode"), [(8, 10_000), (100, 8)])
+def test_the_c_clients_sequences_are_independent(built: Built, sequence: int, episode: int) -> None:
+    """Of environments, dimensions and one behind another, that ended or of another episode."""
+    numbers = drawn_noise(built, 2.0, sequence, 8 * 1250, episode).reshape(1250, 8, 6)
+    following = np.concatenate([numbers[:-1], numbers[1:]], axis=2)
+    for t in range(8):
+        found = np.corrcoef(following[:, t].T)
+        np.testing.assert_allclose(found, np.eye(12), atol=5 / 1250**0.5)
+    assert np.corrcoef(numbers[:, :, 0].T)[3, 4] > 0.5, "of one sequence they are not"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"noise_exponent": exponent} for exponent in ("pink", float("inf"), 5.0)),
+        *({"noise_steps": steps} for steps in (0, -1, 2.5, 2**40, None)),
+    ],
+)
+def test_the_c_client_refuses_noise_that_it_cannot_draw(
+    built: Built, tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    program = built("tests/clients/act_once.c")
+    run, model, _ = make_run("sac", PENDULUM, {"hidden_sizes": [4], "noise_color": "pink"})
+    assert "refused" not in act_once(program, tmp_path, run, model, b"")
+    policy = {key: value for key, value in {**run.policy, **wrong}.items() if value is not None}
+    assert "refused" in act_once(program, tmp_path, replace(run, policy=policy), model, b"")
 
 
 @pytest.mark.slow

@@ -90,6 +90,31 @@ def test_rows_say_which_of_them_follow_one_another(built: Built, port: int, tmp_
     assert all(t % 2**32 == 0 and 0 <= t < 2**62 for t in first)
 
 
+@pytest.mark.parametrize("color", ["white", "red"])
+def test_coloured_noise_begins_anew_with_each_episode(
+    built: Built, port: int, tmp_path: Path, color: str
+) -> None:
+    spaces = Spaces(COUNTS.observation, gym.spaces.Box(-1, 1, (1,), np.float32))
+    settings = {"hidden_sizes": [4], "exploration_noise": 0.1, "noise_color": color}
+    run, model, _ = make_run("td3", spaces, settings, columns=SEQUENCE_KEYS)
+    still = {name: np.zeros_like(array) for name, array in model.arrays.items()}
+    kept = counted_batches(built, port, tmp_path, run, ModelInfo(1, still))
+    batches = [run.schema.views(payload, rows) for rows, payload in kept]
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    jumps: dict[bool, list[float]] = {True: [], False: []}
+    for env in (0, 1):
+        own = rows["env"] == env
+        order = np.argsort(rows["t"][own])
+        played, begins, noise = (rows[name][own][order] for name in ("obs", "begins", "action"))
+        by_policy = np.rint(played[:, 1] * 2**23).astype(int) % 5 != 0
+        pairs = by_policy[1:] & by_policy[:-1] & (np.diff(rows["t"][own][order]) == 1)
+        steps = np.abs(np.diff(noise[:, 0]))
+        for begin in (True, False):
+            jumps[begin] += steps[pairs & (begins[1:] == begin)].tolist()
+    assert max(jumps[True]) > 0.05
+    assert (max(jumps[False]) < 0.05) == (color == "red")
+
+
 def test_rows_with_keys_of_another_form_are_refused_by_name(
     built: Built, port: int, tmp_path: Path
 ) -> None:

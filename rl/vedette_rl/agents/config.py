@@ -18,6 +18,7 @@ from vedette_rl.core.agent_config import (
 from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Widths
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
+from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import (
     IN_WEIGHTS,
@@ -26,6 +27,10 @@ from vedette_rl.settings.stored import (
 )
 
 Quantiles = Annotated[int, Field(ge=1, le=10_000)]
+NOISE_STEPS_MOST = 10_000
+"""Steps of a sequence of noise: 16 environments with 10 dimensions keep 6 MB of it."""
+NoiseSteps = Annotated[int, Field(ge=1, le=NOISE_STEPS_MOST)]
+NoiseColor = Literal["white", "pink", "red"] | Annotated[float, Field(ge=0.0, le=2.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,9 @@ class ActorCriticConfig(DrawnMemoryConfig):
         "critics_in_target": "num_min_qs target_critics in_target_minimization",
         "dropped_quantiles": "top_quantiles_to_drop_per_net drop",
         "policy_delay": "policy_frequency actor_update_interval policy_freq delayed_update",
+        "noise_color": "noise_colour colored_noise coloured_noise pink_noise action_noise_color "
+        "color_beta noise_beta noise_exponent noise_type",
+        "noise_steps": "noise_seq_len noise_length noise_period",
     }
     env_steps_per_opt: ClassVar[float] = 1.0
     lone_image_is_normalized: ClassVar[bool] = True
@@ -162,6 +170,16 @@ class ActorCriticConfig(DrawnMemoryConfig):
     """act uniformly at random on an untrained model (version 0), as the authors' code does for its
     first steps; a run that begins with another's weights (`learner.init_from`) does not, unless
     this is set."""
+    noise_color: Annotated[NoiseColor, LATER_KEY] = "white"
+    """how the noise by which actors explore is correlated over time: ``white``, not at all;
+    ``pink``, as in Eberhard et al. 2023 ("Pink Noise Is All You Need", ICLR); ``red``, more; or the
+    exponent itself, from 0 (white) over 1 (pink) to 2 (red). Each number is as large as without,
+    and each environment and action dimension has a sequence of its own, a new one for each
+    episode."""
+    noise_steps: Annotated[NoiseSteps | None, LATER_KEY] = None
+    """steps of a sequence of noise that is not white; an episode that is longer goes on with
+    another. None: the environment's time limit, at most 10,000, which a run saves; 1,000 where it
+    has none."""
 
     @model_validator(mode="after")
     def _can_remember(self) -> Self:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.agents.action_noise import make_action_noise
 from vedette_rl.agents.actions import BoxActions, to_bounds
 from vedette_rl.agents.config import ActorCriticConfig
 from vedette_rl.core.columns import Columns
@@ -93,6 +94,15 @@ class BoxPolicy(NetworkPolicy, Generic[B]):
         self._shape = actions.shape
         self.constants = actions.scaling
         self._rng = np.random.default_rng(seed)
+        self._noise = make_action_noise(config, self._rng, self._size)
+
+    def act(
+        self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """Actions ``(E, *shape)``; where an episode begins, so does a sequence of noise."""
+        if explore and begins is not None:
+            self._noise.renew(begins)
+        return super().act(obs, explore=explore)
 
     def explore(self, obs: Columns) -> NDArray[np.float32]:
         """Actions ``(E, *shape)`` as `draw` has them; uniform ones on an untrained model."""
@@ -105,5 +115,5 @@ class BoxPolicy(NetworkPolicy, Generic[B]):
         return action.reshape(-1, *self._shape)
 
     def draw(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Exploring actions ``(E, D)`` in [-1, 1] of the network's output."""
+        """Exploring actions ``(E, D)`` in [-1, 1] of the network's output and `_noise`."""
         raise NotImplementedError

@@ -64,7 +64,7 @@ class RecurrentPolicy:
         if begins is not None:
             before[begins] = 0.0
         self._network.bind(before)
-        action = self._policy.act(obs, explore=explore)
+        action = self._policy.act(obs, explore=explore, begins=begins)
         self._after = self._network.remember(obs)
         self._before = before
         return action

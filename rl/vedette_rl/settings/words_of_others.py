@@ -34,6 +34,9 @@ _WORDS_BY_INSTEAD: Mapping[str, str] = {
     "experiment_name run_name",
     "settings and recorders stand in their place: learner.eval_interval, learner.save_interval, "
     "stop.target_return, learner.recorders": "callback callbacks",
+    "noise of exploration that is correlated over time is agent.noise_color=pink, of SAC and TD3; "
+    "state-dependent exploration (gSDE) is not there": "use_sde sde_sample_freq "
+    "use_sde_at_warmup gsde",
     "progress is always shown; Python's progress=False leaves it out": "verbose progress_bar "
     "verbosity",
 }

@@ -147,6 +147,10 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"
+    if isinstance(agent, ActorCriticConfig) and agent.noise_color in ("white", 0.0):
+        yield "agent.noise_steps", "agent.noise_color is white: no step's noise is kept"
+    if getattr(agent, "exploration_noise", None) == 0.0:
+        yield "agent.noise_color agent.noise_steps", "agent.exploration_noise is 0"
     if isinstance(agent, ActorCriticConfig) and agent.n_quantiles > 1:
         yield "agent.loss", "critics of several quantiles have their own loss"
     if isinstance(agent, SacConfig) and agent.critic_architecture == "batch_norm":

@@ -39,6 +39,7 @@ from vedette_services.run.checks import (
 from vedette_services.run.directory import RunDirectory, without_links
 from vedette_services.run.image_max import choose_image_max
 from vedette_services.run.initial_weights import describe_initial_weights
+from vedette_services.run.noise_steps import choose_noise_steps
 from vedette_services.run.replay_layout import replay_layout
 from vedette_services.run.replay_room import choose_frame_storage, describe_repeats
 from vedette_services.run.resume import (
@@ -116,6 +117,7 @@ def _plan(
     spaces = probe.spaces(config.env)
     check_made(config, start, probe)
     config = choose_image_max(config, spaces, out, start)
+    config = choose_noise_steps(config, probe)
     config, storage = choose_frame_storage(config, spaces, out, start)
     check_agent(config, spaces, learns=not start.custom_loop)
     check_policy(config, spaces)

@@ -66,6 +66,8 @@ def test_a_preset_sets_nothing_in_vain(name: str) -> None:
         ("agent.imitation.margin=2.0", "agent.imitation.loss is cross_entropy", "dqn"),
         ("agent.double=false", "agent.munchausen.alpha is above 0", "iqn"),
         ("agent.munchausen.lowest=-2.0", "agent.munchausen.alpha is 0", "dqn"),
+        ("agent.noise_steps=50", "agent.noise_color is white", "sac"),
+        ("agent.noise_color=pink", "agent.exploration_noise is 0", "td3"),
         ("evaluation.end_timeout_s=5.0", "learner.eval_interval is 0", "iqn"),
         ("replay.burn_in=20", "replay.sequence is 0: single samples are drawn", "dqn"),
         ("replay.sync_interval_s=1.0", "--in-process starts no daemons", "dqn"),
@@ -79,6 +81,7 @@ def test_a_setting_without_effect_is_said_with_the_reason(
         "agent.target_entropy": ["agent.alpha=0.2"],
         "agent.loss": ["agent.n_quantiles=5"],
         "agent.imitation.margin": ["agent.imitation.loss=cross_entropy"],
+        "agent.noise_color": ["agent.exploration_noise=0.0"],
         "agent.double": ["agent.munchausen.alpha=0.9"],
         "evaluation.end_timeout_s": ["learner.eval_interval=0"],
     }.get(setting.partition("=")[0], [])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.agents.action_noise import describe_color
 from vedette_rl.agents.actions import BoxActions, to_bounds
 from vedette_rl.agents.network_agent import ActingHead, network_agent
 from vedette_rl.agents.network_policy import BoxPolicy
@@ -29,6 +30,7 @@ class SacPolicy(BoxPolicy[SacConfig]):
             "actions": BoxActions.from_space(config.name, spaces.action).describe(),
             "log_std": [config.log_std_min, config.log_std_max],
             "uniform_warmup": config.uniform_warmup,
+            **describe_color(config),
         }
 
     def greedy(
@@ -42,7 +44,7 @@ class SacPolicy(BoxPolicy[SacConfig]):
         """Actions ``(E, D)`` drawn from the policy."""
         mean_ED, log_std_ED = np.split(output, 2, axis=1)
         std_ED = np.exp(np.clip(log_std_ED, self._config.log_std_min, self._config.log_std_max))
-        noise_ED = self._rng.standard_normal(mean_ED.shape, np.float32)
+        noise_ED = self._noise.draw(len(mean_ED))
         unit_ED: NDArray[np.float32] = np.tanh(mean_ED + std_ED * noise_ED)
         return unit_ED
 

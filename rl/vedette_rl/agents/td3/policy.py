@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vedette_rl.agents.action_noise import describe_color
 from vedette_rl.agents.actions import BoxActions, to_bounds
 from vedette_rl.agents.network_agent import ActingHead, network_agent
 from vedette_rl.agents.network_policy import BoxPolicy
@@ -29,6 +30,7 @@ class Td3Policy(BoxPolicy[Td3Config]):
             "actions": BoxActions.from_space(config.name, spaces.action).describe(),
             "noise": config.exploration_noise,
             "uniform_warmup": config.uniform_warmup,
+            **describe_color(config),
         }
 
     def greedy(
@@ -39,7 +41,7 @@ class Td3Policy(BoxPolicy[Td3Config]):
 
     def draw(self, output: NDArray[np.float32]) -> NDArray[np.float32]:
         """Actions ``(E, D)`` with noise."""
-        noise_ED = self._rng.standard_normal(output.shape, np.float32)
+        noise_ED = self._noise.draw(len(output))
         scale = np.float32(self._config.exploration_noise)
         return (output + scale * noise_ED).clip(-1.0, 1.0)
 
