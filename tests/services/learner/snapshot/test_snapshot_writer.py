@@ -487,8 +487,8 @@ def test_a_start_from_nothing_is_refused(learner: Learner, tmp_path: Path) -> No
 def test_what_will_be_refused_takes_no_snapshot_over(learner: Learner, tmp_path: Path) -> None:
     learner.take()
 
-    def refuse(config: Path) -> None:
-        assert config.read_text() == "seed = 1\n"
+    def refuse(run: Path) -> None:
+        assert RunDirectory(run).config_file.read_text() == "seed = 1\n"
         raise SettingError("agent.lerning_rate", "unknown key", "leave it out")
 
     learner.run.config_file.write_text("seed = 1\n")
@@ -529,7 +529,7 @@ def test_a_damaged_part_is_named(learner: Learner, tmp_path: Path) -> None:
     part.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(NoSnapshotError) as refused:
         restore_run(learner.snapshot, tmp_path / "new")
-    assert str(refused.value).endswith(f"{part.name} is damaged behind byte 0")
+    assert f"{part} is damaged behind byte 0, and generation" in str(refused.value)
 
 
 def test_a_directory_of_a_later_release_is_left_alone(
