@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -62,7 +62,7 @@ def restore_run(root: Path, out: Path, check: Check = lambda run: None) -> list[
     """Make a run directory from a generation of a snapshot, and take the snapshot over.
 
     Args:
-        root: the snapshot's directory: the newest whole generation is taken; or the file of one.
+        root: the snapshot's directory, of which the newest generation is taken; or the file of one.
         out: the run's, which is not there yet, or empty.
         check: called before the snapshot is taken over, so that a learner that still writes there
             goes on where the start will be refused. It is given a directory that is not `out` yet,
@@ -100,7 +100,7 @@ class _Restore:
 
     Args:
         root: of the snapshot.
-        wanted: the name of a generation's file; "": the newest whole one is taken.
+        wanted: the name of a generation's file; "": the newest one is taken.
         aside: the run's directory until it gets its name.
         out: that name.
     """
@@ -146,7 +146,9 @@ class _Restore:
             except ReplayTornError as error:
                 if self._directory.look().newest_name != view.newest_name:
                     continue  # a learner that writes there has removed what it needs no more
-                raise self._damage(error, whole, view) from error
+                damage = f"{error.path} {error.why}, and {whole}, needs it"
+                others = [one for one in view.wholes if one is not whole]
+                raise self._refusal(damage, others) from error
             first = self._ring.finish()
             replay = RunDirectory(self._aside).replay
             is_mount = self._root.is_mount()
@@ -159,19 +161,25 @@ class _Restore:
         raise NoSnapshotError(self._root, "other learners write it all the time: end them")
 
     def _find_whole(self, view: SnapshotView) -> Generation:
-        """Return the generation to start from.
+        """Return the generation to start from: the one that is named, else the newest.
 
         Raises:
-            NoSnapshotError: there is none.
+            NoSnapshotError: there is none, or it is not whole.
         """
         for whole in view.wholes:
-            if self._wanted in ("", whole.file_name):
+            if whole.file_name == self._wanted:
                 return whole
         if self._wanted:
-            why = f"{self._wanted} is not there, or not whole"
-        else:
-            why = "no generation there is whole" if view.next_number > 1 else "it has no generation"
-        raise NoSnapshotError(self._root, why)
+            raise NoSnapshotError(self._root, f"{self._wanted} is not there, or not whole")
+        if view.unreadable:  # on a file system without links also of a writer that was killed
+            damage = f"{self._root / view.unreadable[0]} cannot be read: if it was whole, it is the"
+            raise self._refusal(f"{damage} newest generation", view.wholes)
+        if view.newest is None:
+            raise NoSnapshotError(self._root, "it has no generation")
+        if view.whole is not view.newest:
+            damage = self._directory.describe_missing(view.newest)
+            raise self._refusal(f"{damage}, and {view.newest}, needs it", view.wholes)
+        return view.newest
 
     def _check_room(self, whole: Generation) -> None:
         """Check that the disk has room.
@@ -193,8 +201,26 @@ class _Restore:
         try:
             check(self._aside)
         except ServicesError as error:
-            raise _of_out(error, self._aside, self._out) from error
+            raise self._with_real_names(error) from error
         self._checked = checked
+
+    def _with_real_names(self, error: ServicesError) -> ServicesError:
+        """Return a refusal without the name that the directory has until then, and without advice
+        to erase what is not there yet."""
+        if isinstance(error, ManySettingsError):
+            return ManySettingsError([self._with_real_name(each) for each in error.errors])
+        if isinstance(error, SettingError):
+            return self._with_real_name(error)
+        text = str(error).replace(self._aside.name, self._out.name)
+        return error if text == str(error) else UsageError(text)
+
+    def _with_real_name(self, error: SettingError) -> SettingError:
+        why, fix = error.why, error.fix
+        if any(option in fix for option in _ERASING):
+            why = why.replace(str(self._aside), str(self._root))
+            fix = "the run goes on as it was, and nothing of the snapshot is taken over"
+        texts = (text.replace(self._aside.name, self._out.name) for text in (error.key, why, fix))
+        return SettingError(*texts, source=error.source)
 
     def _copy_files(self, whole: Generation) -> None:
         """Copy the files of the run that are not there yet, and remove those that are not needed.
@@ -215,60 +241,34 @@ class _Restore:
             if not any(folder.iterdir()):
                 folder.rmdir()
 
-    def _damage(
-        self, error: ReplayTornError, whole: Generation, view: SnapshotView
-    ) -> NoSnapshotError:
-        """Return the refusal of a generation of which a file is damaged, with what can be done."""
-        what = f"{error.path} {error.why}, and {whole} needs it; nothing was taken over. "
-        fix = "Put the file back as it was, if there is a copy of it"
-        older = next((one for one in view.wholes if one.number < whole.number), None)
-        if older is not None and _is_undamaged(self._root, older):
-            fix += (
-                f"; or go on from {older}, written {whole.time_s - older.time_s:,.0f} s before it: "
-                f"--from-snapshot {self._root / older.file_name}. What only the newer one has is "
-                "lost then"
-            )
-        else:
+    def _refusal(self, damage: str, others: Sequence[Generation]) -> NoSnapshotError:
+        """Return the refusal of a generation that is damaged, with what can be done.
+
+        Args:
+            others: whole ones that might be taken, newest first.
+        """
+        fix = "Put it back as it was, if there is a copy"
+        other = next((one for one in others if _is_undamaged(self._root, one)), None)
+        if other is None:
             fix += ". No other generation is whole"
-        return NoSnapshotError(self._root, what + fix)
+        else:
+            age_s = max(0.0, time.time() - other.time_s)
+            fix += (
+                f"; or go on from {other}, written {age_s:,.0f} s ago, without what only a newer "
+                f"one has: --from-snapshot {self._root / other.file_name}"
+            )
+        return NoSnapshotError(self._root, f"{damage}. Nothing was taken over. {fix}")
 
     def _describe(self, view: SnapshotView, whole: Generation) -> list[str]:
         """Describe what the run goes on from, and what is lost."""
         age_s = max(0.0, time.time() - whole.time_s)
         lines = [f"from {whole}, written {age_s:,.0f} s ago"]
-        if self._wanted and whole is not view.newest:
-            lines.append(f"{view.newest} is passed over: what only that has is lost")
-        elif whole is not view.newest:
-            lines.append(f"{view.newest} is damaged: what only that has is lost")
+        passed = [] if whole is view.newest else [str(view.newest)]
         lines += [
-            f"{name} cannot be read: if it was whole, what only it has is lost"
-            for name in view.unreadable
+            f"{what} is passed over: what only that has is lost"
+            for what in (*passed, *view.unreadable)
         ]
         return lines
-
-
-def _of_out(error: ServicesError, aside: Path, out: Path) -> ServicesError:
-    """Return a refusal with the directory's name in place of the one that it has until then, and
-    without the advice to erase what is not there yet."""
-    if isinstance(error, ManySettingsError):
-        return ManySettingsError([_setting_of_out(each, aside, out) for each in error.errors])
-    if isinstance(error, SettingError):
-        return _setting_of_out(error, aside, out)
-    return (
-        UsageError(text) if (text := _text_of_out(str(error), aside, out)) != str(error) else error
-    )
-
-
-def _setting_of_out(error: SettingError, aside: Path, out: Path) -> SettingError:
-    fix = error.fix
-    if any(option in fix for option in _ERASING):
-        fix = "the run goes on as it was, and nothing of the snapshot is taken over"
-    texts = (_text_of_out(text, aside, out) for text in (error.key, error.why, fix))
-    return SettingError(*texts, source=_text_of_out(error.source, aside, out))
-
-
-def _text_of_out(text: str, aside: Path, out: Path) -> str:
-    return text.replace(aside.name, out.name)
 
 
 def _is_undamaged(root: Path, generation: Generation) -> bool:

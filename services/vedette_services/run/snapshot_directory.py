@@ -333,14 +333,22 @@ class SnapshotDirectory:
             if _LISTED.fullmatch(name) and f"-{writer}-" in name:
                 (self.root / name).unlink(missing_ok=True)
 
+    def describe_missing(self, generation: Generation) -> str:
+        """Describe a file of a generation that is not there, or too short; "" where there is
+        none."""
+        for name, size in generation.listed.items():
+            path = self.root / name
+            try:
+                has = path.stat().st_size
+            except FileNotFoundError:
+                return f"{path} is missing"
+            if has < size:
+                return f"{path} is cut short: it has {has:,} of {size:,} bytes"
+        return ""
+
     def _has_all(self, generation: Generation, there: set[str]) -> bool:
         """Return True if the files that a generation needs are there, and have their bytes."""
-        if not generation.listed.keys() <= there:
-            return False
-        with contextlib.suppress(FileNotFoundError):
-            sizes = {name: (self.root / name).stat().st_size for name in generation.listed}
-            return all(sizes[name] >= size for name, size in generation.listed.items())
-        return False
+        return generation.listed.keys() <= there and not self.describe_missing(generation)
 
     def _names(self) -> set[str]:
         with os.scandir(self.root) as entries:
