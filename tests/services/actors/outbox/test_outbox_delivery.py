@@ -130,7 +130,7 @@ class Robot:
         self.connects_at = now
 
     def kill(self, now: float) -> None:
-        os.close(self.files._lock_descriptor)
+        os.close(self.files._folder.descriptor)
         self.start(now)
 
     def copy(self) -> None:
@@ -139,7 +139,7 @@ class Robot:
         if not copy.exists():
             shutil.copytree(self.directory, copy)
             return
-        os.close(self.files._lock_descriptor)
+        os.close(self.files._folder.descriptor)
         shutil.rmtree(self.directory)
         copy.rename(self.directory)
 

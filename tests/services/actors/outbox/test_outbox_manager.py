@@ -46,7 +46,7 @@ class Host:
 
     def kill(self) -> None:
         assert self.files is not None
-        os.close(self.files._lock_descriptor)
+        os.close(self.files._folder.descriptor)
 
     def ack(self, incarnation: int, contiguous: int = 0, **fields: Any) -> list[Instruction]:
         return self.rig.ack(contiguous, incarnation=incarnation, **fields)
