@@ -229,11 +229,12 @@ class ManagerLog:
             )
             return WriteLog("info", text)
         why = files.away.strerror or str(files.away)
+        held = files.rows_in_files_alone
+        kept = f"; {held:,} samples in its files are sent once it is back" if held else ""
         text = (
-            f"the outbox {folder} is away ({why}), as of a disk that is not mounted. Nothing in it "
-            f"is given up: {files.rows_in_files_alone:,} samples are sent once it is back. New "
-            f"ones are held in memory, {format_bytes(files.memory_bytes_max)} at most, and lost if "
-            "this manager ends before that"
+            f"the outbox {folder} is away ({why}), as of a disk that is not mounted{kept}. New "
+            f"samples are held in memory, {format_bytes(files.memory_bytes_max)} at most, and lost "
+            "if this manager ends first"
         )
         if files.away.errno == errno.ENOENT:
             text += "; it uses no other folder in that place unless it is started again"
