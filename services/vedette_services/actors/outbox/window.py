@@ -103,12 +103,12 @@ class OutboxWindow:
         """True if it may send nothing but what cannot be read before the outbox's folder is
         back."""
         is_through = not self._sent.again and self._next >= min(self.session.end, self.limit)
-        return bool(self._unreadable) and is_through
+        return self.has_unreadable and is_through
 
     @property
     def has_unreadable(self) -> bool:
         """True if it has batches to send that cannot be read before the folder is back."""
-        return bool(self._unreadable)
+        return bool(self._unreadable) and self._returns == self._files.returns
 
     @property
     def rows(self) -> int:
