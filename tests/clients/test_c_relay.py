@@ -27,9 +27,10 @@ def test_a_program_in_c_keeps_its_samples_in_the_outbox_of_a_relay(
     address = free_address()
 
     def start_learner() -> Daemon:
-        settings = ("replay.samples_per_insert=none", "stop.max_env_steps=30000")
-        cartpole = ("--env", "CartPole-v1", "--out", run, "--bind", address, *settings)
-        return fleet.start("learner", "learner", *cartpole)
+        cartpole = ("--env", "CartPole-v1", "--out", run, "--bind", address)
+        settings = ("replay.samples_per_insert=0", "stop.target_return=none")
+        ends = "stop.max_env_steps=30000"
+        return fleet.start("learner", "learner", *cartpole, *settings, ends)
 
     def start_relay() -> Daemon:
         words = [sys.executable, EXAMPLES / "relay.py", address, outbox, program]

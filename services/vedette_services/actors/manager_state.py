@@ -720,6 +720,7 @@ class ManagerState:
         self._done = True
         done: list[Instruction] = [KillActor(actor.index) for actor in self._roster.alive_actors]
         if self._outbox is not None:
+            self._outbox.files.poll(math.inf)  # what could not be written is tried once more
             done += self._log.log_left(self._outbox)
         elif isinstance(self._window, Window) and held:
             rows = self._window.rows
