@@ -4,12 +4,11 @@ still writes there goes on."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from configurations import configured
-from conftest import Run
 from starts import spec_of
 
 from vedette.local.daemons import free_port
@@ -21,6 +20,8 @@ from vedette_services.learner.snapshot.keeper import SnapshotKeeper
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.snapshot_directory import Generation, SnapshotDirectory
+
+Run = Callable[..., tuple[int, str]]
 
 SETTINGS = ("replay.capacity=6000", "agent.batch_size=8", "agent.hidden_sizes=[16]")
 NETWORK = """
