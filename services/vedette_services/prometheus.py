@@ -69,6 +69,26 @@ class StatusCollector(Collector):
         yield from families.values()
 
 
+def bind_metrics(place: MetricsAddress, status: Callable[[], Status] = Status) -> BoundedHttpServer:
+    """Bind the address of metrics; whoever asks for one waits until they are served.
+
+    Args:
+        status: called at every scrape.
+
+    Raises:
+        ServicesError: the port cannot be bound.
+    """
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(status))
+    try:
+        return BoundedHttpServer(place.host, place.port, make_wsgi_app(registry))
+    except (OSError, AddressError) as error:
+        why = error.why if isinstance(error, AddressError) else error.strerror or str(error)
+        raise ServicesError(
+            f"--metrics-port {place.host}:{place.port}: {why}; choose another port"
+        ) from error
+
+
 def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callable[[], None]:
     """Serve until the returned function is called.
 
@@ -78,16 +98,7 @@ def serve_metrics(place: MetricsAddress, status: Callable[[], Status]) -> Callab
     Raises:
         ServicesError: the port cannot be bound.
     """
-    registry = CollectorRegistry()
-    registry.register(StatusCollector(status))
-    try:
-        server = BoundedHttpServer(place.host, place.port, make_wsgi_app(registry))
-    except (OSError, AddressError) as error:
-        why = error.why if isinstance(error, AddressError) else error.strerror or str(error)
-        raise ServicesError(
-            f"--metrics-port {place.host}:{place.port}: {why}; choose another port"
-        ) from error
-    return start_http_server(server, "metrics")
+    return start_http_server(bind_metrics(place, status), "metrics")
 
 
 PREFIX = "vedette"

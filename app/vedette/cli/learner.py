@@ -29,7 +29,6 @@ from vedette.cli.options import (
     Settings,
     chosen_keys,
     load_for_start,
-    load_from_arguments,
 )
 from vedette.cli.output import say
 
@@ -119,34 +118,29 @@ def learner(
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
     address = _address(bind, folder, insecure=insecure)
+    metrics = _metrics_address(metrics_port)
     if from_snapshot is not None:
         place = _place_on_this_host(
             from_snapshot, [*(settings or []), *(arguments or [])], new=fresh or new_replay
         )
         settings = [*(settings or []), *place]
-        load = partial(load_from_arguments, arguments, env, agent, settings)
-        _restore(from_snapshot, out, partial(load, allow_import=allow_import or ()))
     if planned is None:
         allowed = allow_import or ()
         start = Start.of(fresh=fresh, force=force, new_replay=new_replay, allow_import=allowed)
-        resumed = None if complete else out
         process = ProbeProcess(partial(_log.info, "%s"))  # first: it loads beside this process
         from vedette_services.config.probing import EnvironmentProbe
 
         with EnvironmentProbe(process=process) as probe:
-            loaded = load_for_start(
-                arguments,
-                env,
-                agent,
-                settings,
-                init_from,
-                resumed,
-                start,
-                fit="elsewhere",
-                probe=probe,
-            )
-            plan = _plan(loaded, out, start, probe)
-        decided = loaded.decided
+            given = arguments, env, agent, settings, init_from
+            load = partial(load_for_start, *given, start=start, fit="elsewhere", probe=probe)
+
+            def plan_in(directory: Path | None) -> tuple[StartPlan, list[str]]:
+                loaded = load(None if complete else directory)
+                return _plan(loaded, directory, start, probe), loaded.decided
+
+            if from_snapshot is not None:
+                _restore(from_snapshot, out, lambda run: plan_in(run)[0], address, folder, metrics)
+            plan, decided = plan_in(out)
     else:
         from vedette_services.run.start_plan import StartPlan
 
@@ -170,7 +164,7 @@ def learner(
         address,
         keys=folder,
         on_status=LineView(log=partial(_log.info, "%s")).show,
-        metrics=_metrics_address(metrics_port),
+        metrics=metrics,
         linger_s=linger,
         advertise=advertise or None,
     )
@@ -185,11 +179,13 @@ def _place_on_this_host(snapshot: Path, given: list[str], *, new: bool) -> list[
         given: settings of the command line, which may not say otherwise.
     """
     from vedette_services.errors import UsageError
+    from vedette_services.run.snapshot_directory import named_generation
 
     if new:
         raise UsageError("--from-snapshot: a run goes on: leave --fresh and --new-replay out")
-    folder = str(snapshot.absolute())
-    place = {"learner.snapshot": (folder, str(snapshot)), "replay.directory": ("none",)}
+    folder = str(named_generation(snapshot.absolute())[0])
+    named = str(named_generation(snapshot)[0])
+    place = {"learner.snapshot": (folder, named), "replay.directory": ("none",)}
     for text in given:
         key, _, value = text.partition("=")
         if key in place and value.strip("\"'") not in place[key]:
@@ -200,19 +196,30 @@ def _place_on_this_host(snapshot: Path, given: list[str], *, new: bool) -> list[
     return [f"learner.snapshot={json.dumps(folder)}", "replay.directory=none"]
 
 
-def _restore(snapshot: Path, out: Path | None, load: Callable[..., LoadedConfig]) -> None:
-    """Make the run directory from a snapshot.
+def _restore(
+    snapshot: Path,
+    out: Path | None,
+    plan: Callable[[Path], StartPlan],
+    address: Address,
+    keys: Path | None,
+    metrics: MetricsAddress | None,
+) -> None:
+    """Make the run directory from a snapshot, once its start would not be refused.
 
     Args:
-        load: loads the configuration of this start, given the run's own as `saved`.
+        plan: plans the start of the run in a directory.
     """
     from vedette_services.errors import UsageError
-    from vedette_services.run.checks import check_settings
+    from vedette_services.learner.start_checks import check_start
     from vedette_services.run.from_snapshot import restore_run
 
     if out is None:
         raise UsageError("--from-snapshot: add --out DIR, where the run is to go on")
-    for line in restore_run(snapshot, out, lambda saved: check_settings(load(saved=saved).config)):
+
+    def check(run: Path) -> None:
+        check_start(plan(run), address, keys, metrics)
+
+    for line in restore_run(snapshot, out, check):
         say(line)
 
 

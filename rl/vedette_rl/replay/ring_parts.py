@@ -12,7 +12,10 @@ the ring is dropped from the next list, and then it may be removed.
     copy.follow(end, oldest, doubtful_below, pause)              # what is not there yet
     copy.sync()                                                  # the disk has `copy.parts`
 
-    restore_ring(directory, RingState(...), folder)              # a replay that a writer opens
+    ring = RingRestore(directory, folder)                        # a replay that a writer opens
+    ring.make(RingState(...))
+    ring.copy_rows()
+    ring.finish()
 
 What a block has is verified when it is read: it has a checksum.
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +37,7 @@ import numpy as np
 from vedette_rl.core.columns import Columns
 from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay import ring_files
-from vedette_rl.replay.commits import CommitWriter
+from vedette_rl.replay.commits import COMMITS, CommitWriter
 from vedette_rl.replay.frame_stacks import FRAME_SPANS
 from vedette_rl.replay.manifest import Manifest, write_manifest
 from vedette_rl.replay.ring_files import Branch
@@ -266,12 +270,15 @@ class PartsCopy:
         self.close()
 
 
-def read_blocks(folder: Path, part: Part) -> Iterator[tuple[int, int, memoryview]]:
+def read_blocks(folder: Path, part: Part, begin: int = 0) -> Iterator[tuple[int, int, memoryview]]:
     """Yield the blocks of a part: the first entry, how many, and their bytes, column by column.
 
+    Args:
+        begin: blocks whose entries are all below it are passed over.
+
     Raises:
-        ReplayTornError: the part is missing, shorter than it should be, or damaged.
-        OSError: it cannot be read.
+        ReplayTornError: the part is missing, shorter than it should be, damaged, or cannot be read.
+        OSError: it cannot be opened.
     """
     path = folder / part.name
     at = 0
@@ -282,73 +289,178 @@ def read_blocks(folder: Path, part: Part) -> Iterator[tuple[int, int, memoryview
         raise ReplayTornError(path, "is missing") from error
     with file:
         while at < part.size:
-            head = file.read(_BLOCK.size)
+            head = _read(file, _BLOCK.size, path)
             if len(head) < _BLOCK.size:
                 raise ReplayTornError(path, f"is cut short at byte {at}")
             magic, first, count, size, crc = _BLOCK.unpack(head)
             if magic != _MAGIC or first != entry or at + _BLOCK.size + size > part.size:
                 raise ReplayTornError(path, f"is damaged at byte {at}")
-            data = file.read(size)
-            if len(data) < size or _checksum([data]) != crc:
-                raise ReplayTornError(path, f"is damaged behind byte {at}")
-            yield first, count, memoryview(data)
             at += _BLOCK.size + size
             entry += count
+            if entry <= begin:
+                file.seek(at)
+                continue
+            data = _read(file, size, path)
+            if len(data) < size or _checksum([data]) != crc:
+                raise ReplayTornError(path, f"is damaged behind byte {at - _BLOCK.size - size}")
+            yield first, count, memoryview(data)
     if entry != part.end:
         raise ReplayTornError(path, f"ends at entry {entry}, where {part.end} belongs")
 
 
-def restore_ring(directory: Path, state: RingState, folder: Path) -> int:
-    """Make the replay again whose entries lie in parts. A writer may open it then.
+def _read(file: BinaryIO, size: int, path: Path) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise ReplayTornError(path, f"cannot be read: {error.strerror}") from error
+
+
+def verify_parts(folder: Path, parts: Sequence[Part]) -> None:
+    """Check that parts are there, and as they were written.
+
+    Raises:
+        ReplayTornError: one is missing, damaged, or cannot be read.
+        OSError: one cannot be opened.
+    """
+    for part in parts:
+        for _ in read_blocks(folder, part):
+            pass
+
+
+class RingRestore:
+    """Makes the replay again whose entries lie in parts. A writer may open it then.
+
+    `make` may be called again, with a later state of the same ring: then only what is new is
+    copied. One of another ring begins anew.
 
     Its rows are of a new branch: the replay that was copied may have gone on.
 
     Args:
-        directory: of the replay; made, or empty.
-        state: the ring.
+        directory: of the replay; it is made.
         folder: of the parts.
-
-    Returns:
-        The first row that may be drawn.
-
-    Raises:
-        ReplayTornError: a part is missing or damaged.
-        ReplayBudgetError: the disk has no room.
-        OSError: the disk refuses.
     """
-    manifest = state.manifest
-    directory.mkdir(parents=True, exist_ok=True)
-    for _, path, dtype, shape in ring_files.array_files(directory, manifest):
-        ring_files.make_array(path, manifest.uid, dtype, shape)
-    mapped = ring_files.map_columns(directory, manifest, writable=True)
-    _fill(mapped.columns, folder, state.rows)
-    _fill(mapped.shared, folder, state.frames)
-    if state.archive:
-        with (directory / ring_files.ARCHIVE).open("wb") as archive:
-            for part in state.archive:
-                archive.writelines(data for *_, data in read_blocks(folder, part))
-            archive.flush()
-            sync_file(archive.fileno())
-    first = max(state.floor, _first(state.rows, state.inserted))
-    if manifest.shared is not None and first < state.inserted:
-        spans = mapped.columns[FRAME_SPANS]
-        first = first_row_with(spans, _first(state.frames, state.shared), first, state.inserted)
-    for _, path, *_ in ring_files.column_files(directory, manifest):
-        file = open_file(path, writable=True)
-        try:
-            sync_mapped_file(file)
-        finally:
-            os.close(file)
-    ring_files.write_branch(directory, state.branch)
-    ring_files.write_cursor(directory, state.inserted, first, new_branch=True)
-    CommitWriter.make(directory)
-    commits = CommitWriter(directory)
-    commits.write(state.inserted, state.stamp, synced=True)
-    commits.sync()
-    commits.close()
-    sync_directory(directory)
-    write_manifest(directory, manifest)
-    return max(first, state.inserted - manifest.capacity)
+
+    def __init__(self, directory: Path, folder: Path) -> None:
+        self.begun = 0
+        """How often it has begun anew: what others have put into the directory is gone then."""
+        self._directory = directory
+        self._folder = folder
+        self._state: RingState | None = None
+        self._columns: Columns = {}
+        self._shared: Columns = {}
+        self._ends = _Ends()
+
+    def make(self, state: RingState) -> None:
+        """Make all of the replay but its rows. What a start checks before it maps them is there.
+
+        Raises:
+            ReplayTornError: a part of the archive is missing or damaged.
+            ReplayBudgetError: the disk has no room.
+            OSError: the disk refuses.
+        """
+        if self._state is None or not _continues(state, self._state, self._ends):
+            self._begin(state.manifest)
+        self._state = state
+        if state.archive:
+            path = self._directory / ring_files.ARCHIVE
+            with path.open("r+b" if path.exists() else "wb") as archive:
+                for part in state.archive:
+                    for first, _, data in read_blocks(self._folder, part, self._ends.archive):
+                        archive.seek(first)
+                        archive.write(data)
+                archive.flush()
+                sync_file(archive.fileno())
+            self._ends.archive = state.archive_end
+        self._commit(max(state.floor, _first(state.rows, state.inserted)))
+        write_manifest(self._directory, state.manifest)
+
+    def copy_rows(self) -> None:
+        """Copy the rows that are not there yet.
+
+        Raises:
+            ReplayTornError: a part is missing or damaged.
+            OSError: the disk refuses.
+        """
+        state = self._made()
+        ends = self._ends
+        ends.rows = _fill(self._columns, self._folder, state.rows, ends.rows)
+        ends.frames = _fill(self._shared, self._folder, state.frames, ends.frames)
+
+    def finish(self) -> int:
+        """Wait until the disk has all of it; return the first row that may be drawn.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        state = self._made()
+        manifest = state.manifest
+        first = max(state.floor, _first(state.rows, state.inserted))
+        if manifest.shared is not None and first < state.inserted:
+            spans = self._columns[FRAME_SPANS]
+            frames = _first(state.frames, state.shared)
+            first = first_row_with(spans, frames, first, state.inserted)
+        for _, path, *_ in ring_files.column_files(self._directory, manifest):
+            file = open_file(path, writable=True)
+            try:
+                sync_mapped_file(file)
+            finally:
+                os.close(file)
+        self._commit(first)
+        sync_directory(self._directory)
+        return max(first, state.inserted - manifest.capacity)
+
+    def _begin(self, manifest: Manifest) -> None:
+        self.begun += 1
+        directory = self._directory
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        for _, path, dtype, shape in ring_files.array_files(directory, manifest):
+            ring_files.make_array(path, manifest.uid, dtype, shape)
+        mapped = ring_files.map_columns(directory, manifest, writable=True)
+        self._columns = mapped.columns
+        self._shared = mapped.shared
+        self._ends = _Ends()
+
+    def _commit(self, first: int) -> None:
+        """Write the commit of the state, of which rows below `first` are gone."""
+        state = self._made()
+        directory = self._directory
+        ring_files.write_branch(directory, state.branch)
+        ring_files.write_cursor(directory, state.inserted, first, new_branch=True)
+        (directory / COMMITS).unlink(missing_ok=True)
+        CommitWriter.make(directory)
+        commits = CommitWriter(directory)
+        commits.write(state.inserted, state.stamp, synced=True)
+        commits.sync()
+        commits.close()
+
+    def _made(self) -> RingState:
+        assert self._state is not None, "`make` comes first"
+        return self._state
+
+
+@dataclass(slots=True)
+class _Ends:
+    """Entries below these are copied."""
+
+    rows: int = 0
+    frames: int = 0
+    archive: int = 0
+
+
+def _continues(later: RingState, earlier: RingState, ends: _Ends) -> bool:
+    """Return True if what was copied of a ring belongs to a later state of it: entries below
+    `ends` lie in the same parts."""
+    if later.manifest != earlier.manifest or later.inserted < earlier.inserted:
+        return False
+    known = {(part.name, part.first) for part in earlier.parts}
+    pairs = ((later.rows, ends.rows), (later.frames, ends.frames), (later.archive, ends.archive))
+    return all(
+        (part.name, part.first) in known
+        for parts, end in pairs
+        for part in parts
+        if part.first < end
+    )
 
 
 def _first(parts: Sequence[Part], end: int) -> int:
@@ -356,10 +468,12 @@ def _first(parts: Sequence[Part], end: int) -> int:
     return parts[0].first if parts else end
 
 
-def _fill(columns: Columns, folder: Path, parts: Sequence[Part]) -> None:
-    """Write the entries of parts into their slots."""
+def _fill(columns: Columns, folder: Path, parts: Sequence[Part], begin: int) -> int:
+    """Write the entries of parts from `begin` on into their slots; return the end of the last."""
     for part in parts:
-        for first, count, data in read_blocks(folder, part):
+        if part.end <= begin:
+            continue
+        for first, count, data in read_blocks(folder, part, begin):
             at = 0
             for column in columns.values():
                 size = count * column[:1].nbytes
@@ -367,6 +481,7 @@ def _fill(columns: Columns, folder: Path, parts: Sequence[Part]) -> None:
                 place = first % len(column)  # a block never goes around the ring's end
                 column[place : place + count] = values.reshape(count, *column.shape[1:])
                 at += size
+    return max(begin, parts[-1].end) if parts else begin
 
 
 def _checksum(data: Sequence[bytes]) -> int:

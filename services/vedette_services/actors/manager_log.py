@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 
 from vedette_protocol.messages import Ack, Run
@@ -39,6 +40,7 @@ class ManagerLog:
         self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
         self._disk_failed = False
+        self._is_away = False
         self._faults = RateLimitedLog(REPEAT_S)
         self._full = RateLimitedLog(REPEAT_S)
         # The times of its last lines, and the rows sent until then.
@@ -127,6 +129,12 @@ class ManagerLog:
         if not self._full.should_log("full", "", now):
             return []
         files = outbox.files
+        if files.away is not None:
+            text = (
+                f"{files.directory} is away ({files.away.strerror}), and memory has no room for "
+                "more: actors wait until it is back, or until the learner has what is in memory"
+            )
+            return [WriteLog("warning", text)]
         if payload_bytes >= files.max_bytes:
             text = (
                 f"a batch of {format_bytes(payload_bytes)} is larger than the outbox "
@@ -174,6 +182,13 @@ class ManagerLog:
     def log_left(self, outbox: Outbox) -> list[Instruction]:
         """What stays in the outbox at the end."""
         own = outbox.own.rows if outbox.own is not None else 0
+        if lost := outbox.files.rows_in_memory_alone:
+            left = own + outbox.ended_rows - lost
+            text = (
+                f"{lost:,} samples that the learner does not have could not be written to "
+                f"{outbox.files.directory}, and are lost; {left:,} are in its files"
+            )
+            return [WriteLog("error", text)]
         if rows := own + outbox.ended_rows:
             text = f"{rows:,} samples that the learner does not have stay in the outbox"
         elif not outbox.is_empty:
@@ -188,6 +203,9 @@ class ManagerLog:
             self._faults.add("outbox", fault)
         files.faults.clear()
         done: list[Instruction] = [WriteLog("error", line) for line in self._faults.due_lines(now)]
+        if (files.away is not None) != self._is_away:
+            self._is_away = files.away is not None
+            done.append(self._describe_away(files))
         failure = files.failure
         if failure is None:
             if not self._disk_failed:
@@ -201,6 +219,26 @@ class ManagerLog:
             "if this manager is killed"
         )
         return [*done, *self.log("error", "outbox", text, now)]
+
+    def _describe_away(self, files: OutboxFiles) -> Instruction:
+        """The outbox's folder is away, or back."""
+        folder = files.directory
+        if files.away is None:
+            text = (
+                f"{folder} is back: what its files have is sent, and what is in memory is written"
+            )
+            return WriteLog("info", text)
+        why = files.away.strerror or str(files.away)
+        held = files.rows_in_files_alone
+        kept = f"; {held:,} samples in its files are sent once it is back" if held else ""
+        text = (
+            f"the outbox {folder} is away ({why}), as of a disk that is not mounted{kept}. New "
+            f"samples are held in memory, {format_bytes(files.memory_bytes_max)} at most, and lost "
+            "if this manager ends first"
+        )
+        if files.away.errno == errno.ENOENT:
+            text += "; it uses no other folder in that place unless it is started again"
+        return WriteLog("error", text)
 
     def log_rejected(self, ack: Ack, now: float) -> list[Instruction]:
         """Batches were rejected, and why the last one was."""

@@ -373,7 +373,7 @@ class ManagerState:
                 freed = window.on_ack(ack, now)
         except AckError as error:
             told = self._log.log("error", "ack", str(error), now)
-            return [*told, *self._begin_session(run, window, now)]
+            return [*told, *self._leave_session(run, window, now)]
         # No progress, though there is credit, means a dead socket (`Connection.poll_remake`).
         if freed or not window.batches or ack.reason:
             self._connection.on_progress(now)
@@ -403,22 +403,35 @@ class ManagerState:
         self._models.expect(ack.epoch, ack.version, now)
         return [AllowRuns(allowed)]
 
-    def _begin_session(
+    def _leave_session(
         self, run: Run, window: Window | OutboxWindow, now: float
     ) -> list[Instruction]:
         """Begin another session in the outbox: this one was numbered further elsewhere, after this
         machine was put back or copied with its memory."""
         if self._outbox is None:
             return []
-        self._incarnation = self._new_incarnation()
-        who = self._identity.manager
-        self._window = self._outbox.begin(run, who, self._incarnation, window.on_full)
         text = (
             "another process has sent more of this manager's session than it has: was this machine "
             "put back, or copied, with its memory? It begins another session; samples of the last "
             "whose numbers were used there are lost"
         )
-        return [WriteLog("error", text), *self.send_report(now)]
+        return [WriteLog("error", text), *self._begin_session(self._outbox, run, window, now)]
+
+    def _begin_session(
+        self, outbox: Outbox, run: Run, window: Window | OutboxWindow, now: float
+    ) -> list[Instruction]:
+        self._incarnation = self._new_incarnation()
+        who = self._identity.manager
+        self._window = outbox.begin(run, who, self._incarnation, window.on_full)
+        return self.send_report(now)
+
+    def _pass_unreadable(self, outbox: Outbox, now: float) -> list[Instruction]:
+        """Begin another session where the files of this one cannot be read for now: a learner takes
+        no more than so many numbers above a gap, and live samples are not to wait for a disk."""
+        window = outbox.own
+        if self._run is None or window is None or not window.has_unreadable:
+            return []
+        return self._begin_session(outbox, self._run, window, now)
 
     def _on_ack_of_ended(self, ack: Ack, run: Run, now: float) -> list[Instruction]:
         """An ack of a session in the outbox whose process has ended."""
@@ -640,7 +653,10 @@ class ManagerState:
         files.poll(now)
         if self._connection.up:
             self._outbox.resend_stalled(now)
-        return [*self._log.log_outbox_state(files, now), *self._log.log_upload(self._outbox, now)]
+        done = self._log.log_outbox_state(files, now)
+        if files.away is not None:
+            done += self._pass_unreadable(self._outbox, now)
+        return [*done, *self._log.log_upload(self._outbox, now)]
 
     def _remake(self, now: float) -> list[Instruction]:
         holds = self._window is not None and self._window.batches > 0
@@ -704,6 +720,7 @@ class ManagerState:
         self._done = True
         done: list[Instruction] = [KillActor(actor.index) for actor in self._roster.alive_actors]
         if self._outbox is not None:
+            self._outbox.files.poll(math.inf)  # what could not be written is tried once more
             done += self._log.log_left(self._outbox)
         elif isinstance(self._window, Window) and held:
             rows = self._window.rows

@@ -284,7 +284,7 @@ def _check_run(
     if start.new_replay:
         _check_place(config, run)
         if saved is not None:
-            _check_weights(config, run, spaces)  # before the replay is gone
+            check_weights(config, run, spaces)  # before the replay is gone
         return point
     try:
         _check_replay(config, replay_directory(config, out), run.identity().run_id, layout)
@@ -308,8 +308,13 @@ def _whole_checkpoint(run: RunDirectory) -> tuple[int | None, dict[str, str]]:
     return int(path.name), meta.get("spaces", {})
 
 
-def _check_weights(config: RunConfig, run: RunDirectory, spaces: Spaces) -> None:
-    """Load the checkpoint into an agent of this configuration; this imports torch."""
+@config_errors()
+def check_weights(config: RunConfig, run: RunDirectory, spaces: Spaces) -> None:
+    """Load the checkpoint into an agent of this configuration; this imports torch.
+
+    Raises:
+        ConfigError: it does not fit.
+    """
     kind = agent_kind(config.agent.name)
     agent = kind.build_agent(config.agent, spaces, device="cpu", seed=config.seed)
     load_checkpoint(Checkpoints(run.checkpoints, keep=1), agent)

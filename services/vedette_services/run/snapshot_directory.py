@@ -116,6 +116,11 @@ class Generation:
         return sizes | {file.name: file.size for file in self.files}
 
     @property
+    def file_name(self) -> str:
+        """The name of its file."""
+        return f"generation-{self.number:08}"
+
+    @property
     def opt_steps(self) -> int | None:
         """The optimization steps of its checkpoint; None: it has none."""
         found = (_CHECKPOINT.match(file.path) for file in self.files)
@@ -204,15 +209,20 @@ class SnapshotView:
         next_number: no generation has it, or a higher one.
         newest: the newest generation that can be read; None: there is none.
         unreadable: the names of files above it: of writers that were killed, or damaged.
-        whole: the newest one that can be read and whose files are all there; None: there is none.
+        wholes: those that can be read and whose files are all there, newest first.
         reserved: the highest epoch that any of them reserves.
     """
 
     next_number: int
     newest: Generation | None
     unreadable: tuple[str, ...]
-    whole: Generation | None
+    wholes: tuple[Generation, ...]
     reserved: int
+
+    @property
+    def whole(self) -> Generation | None:
+        """The newest one whose files are all there; None: there is none."""
+        return self.wholes[0] if self.wholes else None
 
     @property
     def newest_name(self) -> str:
@@ -247,12 +257,11 @@ class SnapshotDirectory:
                 except ReplayFormatError:
                     unreadable += [] if found else [name]
         self._read = {name: self._read[name] for _, name in numbered if name in self._read}
-        whole = next((one for one in found if self._has_all(one, there)), None)
         return SnapshotView(
             next_number=numbered[-1][0] + 1 if numbered else 1,
             newest=found[0] if found else None,
             unreadable=tuple(unreadable),
-            whole=whole,
+            wholes=tuple(one for one in found if self._has_all(one, there)),
             reserved=max((one.reserved for one in found), default=0),
         )
 
@@ -260,7 +269,7 @@ class SnapshotDirectory:
         """Create a generation, whose files the disk has, and verify it; False: it continues another
         one than the newest, another one has the number, or something that it needs has gone. Then
         begin anew."""
-        path = self.root / f"generation-{generation.number:08}"
+        path = self.root / generation.file_name
         aside = self.root / f".{path.name}.{generation.name}.new"
         sync_directory(self.root)  # the names of what it lists
         try:
@@ -324,14 +333,22 @@ class SnapshotDirectory:
             if _LISTED.fullmatch(name) and f"-{writer}-" in name:
                 (self.root / name).unlink(missing_ok=True)
 
+    def describe_missing(self, generation: Generation) -> str:
+        """Describe a file of a generation that is not there, or too short; "" where there is
+        none."""
+        for name, size in generation.listed.items():
+            path = self.root / name
+            try:
+                has = path.stat().st_size
+            except FileNotFoundError:
+                return f"{path} is missing"
+            if has < size:
+                return f"{path} is cut short: it has {has:,} of {size:,} bytes"
+        return ""
+
     def _has_all(self, generation: Generation, there: set[str]) -> bool:
         """Return True if the files that a generation needs are there, and have their bytes."""
-        if not generation.listed.keys() <= there:
-            return False
-        with contextlib.suppress(FileNotFoundError):
-            sizes = {name: (self.root / name).stat().st_size for name in generation.listed}
-            return all(sizes[name] >= size for name, size in generation.listed.items())
-        return False
+        return generation.listed.keys() <= there and not self.describe_missing(generation)
 
     def _names(self) -> set[str]:
         with os.scandir(self.root) as entries:
@@ -352,6 +369,12 @@ class SnapshotDirectory:
                 raise ReplayFormatError(f"{path} is damaged ({error})") from error
             self._read[name] = version, known
         return known
+
+
+def named_generation(path: Path) -> tuple[Path, str]:
+    """Return the directory that a path names, and the name of the generation where it names one of
+    these files; "": it names the directory."""
+    return (path.parent, path.name) if _NAME.fullmatch(path.name) else (path, "")
 
 
 def snapshot_root(config: RunConfig) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from vedette_rl.errors import ReplayTornError
 from vedette_rl.replay import ring_parts
 from vedette_rl.replay.ring import RingReader, RingWriter
 from vedette_rl.replay.ring_files import read_branch
-from vedette_rl.replay.ring_parts import ColumnEntries, PartsCopy, RingState, restore_ring
+from vedette_rl.replay.ring_parts import ColumnEntries, PartsCopy, RingRestore, RingState
 
 CAPACITY = 700
 GUARD = 200
@@ -63,8 +64,19 @@ def copier(tmp_path: Path) -> Iterator[tuple[RingWriter, Copier]]:
         copies.copy.close()
 
 
+def restore(state: RingState, folder: Path, directory: Path) -> int:
+    ring = RingRestore(directory, folder)
+    ring.make(state)
+    ring.copy_rows()
+    return ring.finish()
+
+
 def assert_restored(state: RingState, folder: Path, directory: Path, first: int) -> None:
-    assert restore_ring(directory, state, folder) == first
+    assert restore(state, folder, directory) == first
+    assert_rows_are(state, directory, first)
+
+
+def assert_rows_are(state: RingState, directory: Path, first: int) -> None:
     with counting_ring(directory) as ring:
         assert ring.inserted == state.inserted
         assert ring.stamp == state.stamp
@@ -143,4 +155,55 @@ def test_a_damaged_part_is_noticed(
     else:
         path.write_bytes(content[:-10] + bytes([content[-10] ^ 1]) + content[-9:])
     with pytest.raises(ReplayTornError, match=r"is missing|is damaged"):
-        restore_ring(tmp_path / "restored", state, copies.folder)
+        restore(state, copies.folder, tmp_path / "restored")
+
+
+@pytest.mark.parametrize("more", [0, 1, 350, 900, 2000])
+def test_a_restore_goes_on_with_a_later_state_and_copies_only_what_is_new(
+    copier: tuple[RingWriter, Copier], tmp_path: Path, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring_parts, "PART_BYTES", 100 * DTYPE.itemsize)
+    ring, copies = copier
+    insert(ring, 300)
+    restored = RingRestore(tmp_path / "restored", copies.folder)
+    restored.make(copies.follow())
+    restored.copy_rows()
+    for _ in range(0, more, 50):
+        insert(ring, min(more, 50))
+        state = copies.follow()
+    state = copies.follow()
+    copied: list[int] = []
+    read = ring_parts.read_blocks
+
+    def counting(*given: Any) -> Iterator[tuple[int, int, memoryview]]:
+        for first, count, data in read(*given):
+            copied.append(count)
+            yield first, count, data
+
+    monkeypatch.setattr(ring_parts, "read_blocks", counting)
+    restored.make(state)
+    restored.copy_rows()
+    first = restored.finish()
+    assert first == max(0, ring.inserted - CAPACITY)
+    assert sum(copied) <= ring.inserted - 300
+    assert_rows_are(state, tmp_path / "restored", first)
+
+
+def test_a_restore_begins_anew_with_the_parts_of_another_replay(
+    copier: tuple[RingWriter, Copier], tmp_path: Path
+) -> None:
+    ring, copies = copier
+    insert(ring, 300)
+    restored = RingRestore(tmp_path / "restored", copies.folder)
+    other = copies.follow()
+    restored.make(other)
+    restored.copy_rows()
+    copies.copy.close()
+    copies.copy = PartsCopy(copies.folder, "again", ColumnEntries(copies.reader.columns))
+    insert(ring, 100)
+    state = copies.follow()
+    damaged = copies.folder / other.rows[0].name
+    damaged.write_bytes(b"not read again")
+    restored.make(state)
+    restored.copy_rows()
+    assert_rows_are(state, tmp_path / "restored", restored.finish())

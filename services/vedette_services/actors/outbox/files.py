@@ -19,10 +19,15 @@ one, and `sessions` has what others have left. All calls come from one thread, b
 
 No error of the disk is raised by `append`: a batch that cannot be written is held in memory, and
 `failure` says why, until `poll` could write it.
+
+The folder may go away, with its disk: `away` says why. Until it is back, batches are held in memory
+alone, those in its files are kept and cannot be read, and nothing is written to what is in its
+place. No batch is given up because it cannot be read then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
@@ -37,9 +42,10 @@ from typing import Final
 from vedette_protocol.packing import Buffer
 from vedette_protocol.topics import is_id
 from vedette_rl.number_format import format_bytes
-from vedette_rl.storage.atomic_files import replace_file, sync_directory
+from vedette_rl.storage.atomic_files import NO_ROOM, replace_file, sync_directory
 from vedette_rl.storage.regular_files import read_bytes
-from vedette_rl.storage.system import lock_file, open_file, sync_mapped_file
+from vedette_rl.storage.system import open_file, sync_mapped_file
+from vedette_services.actors.outbox.folder import OutboxFolder
 from vedette_services.actors.outbox.records import (
     RECORD_BYTES,
     Numbers,
@@ -50,17 +56,11 @@ from vedette_services.actors.outbox.records import (
     is_whole,
     read_segment,
 )
-from vedette_services.errors import (
-    OutboxFormatError,
-    OutboxInUseError,
-    OutboxLinkError,
-    OutboxSystemError,
-)
+from vedette_services.errors import OutboxFormatError, OutboxSystemError
 
 _SUFFIX: Final = ".outbox"
 _DAMAGED: Final = ".damaged"
 _NAME: Final = re.compile(r"[0-9]{8}-[0-9a-f]{16}-[0-9]{6}\.outbox")
-_LOCK: Final = "lock"
 _MANAGER: Final = "manager"
 _SEGMENT_BYTES: Final = 8 << 20
 _SEGMENTS_LEAST: Final = 8  # of a full outbox: the oldest is dropped whole
@@ -97,6 +97,7 @@ class HeldBatch:
         offset: of the payload in the segment.
         synced: the disk has it.
         stored: the learner that answers now has settled it.
+        unread_since: it could not be read; the looks for the folder until then. -1: it could.
         added_at: monotonic seconds; 0 for one of a process before.
     """
 
@@ -107,6 +108,7 @@ class HeldBatch:
     offset: int
     synced: bool = False
     stored: bool = False
+    unread_since: int = -1
     added_at: float = 0.0
 
 
@@ -179,16 +181,22 @@ class OutboxFiles:
         """Sessions with a file, oldest first."""
         self.bytes = 0
         """Bytes of all files."""
+        self.away: OSError | None = None
+        """Why the folder is not there; None: it is."""
+        self.returns = 0
+        """How often what could not be read may be there again."""
         self.faults: list[str] = []
         """What could not be read or deleted, a line each: whoever logs them takes them out."""
         self.bytes_in_memory_alone = 0
-        self._memory_bytes_max = memory_bytes
+        self.memory_bytes_max = memory_bytes
         self._segment_bytes = min(_SEGMENT_BYTES, max(1, max_bytes // _SEGMENTS_LEAST))
         self._memory: deque[HeldBatch] = deque()  # with a payload, oldest first
         self._memory_bytes = 0
         self._unwritten: deque[tuple[Session, HeldBatch]] = deque()
         self._retry_at = float("-inf")
         self._reading: tuple[SegmentFile, int] | None = None  # the segment that was read last
+        self._to_delete: list[Path] = []  # once what is to replace them is on the disk
+        self._suspected_at: int | None = None  # the looks when a write failed as of a lost disk
         # Shared with the thread that syncs.
         self._lock = threading.Lock()
         self._dirty: set[SegmentFile] = set()
@@ -196,21 +204,18 @@ class OutboxFiles:
         self._unsynced: list[tuple[Session, HeldBatch]] = []
         self._names_changed = True
         self._sync_failure: OSError | None = None
+        self._is_doubtful = False  # something failed as it does where a disk is gone
+        self._looks = 0  # for the folder, since something failed
+        self._absence: OSError | None = None
+        self._seen_looks = 0  # by the other thread
         self._sync_lock = threading.Lock()  # one sync at a time
         if not hasattr(os, "pread"):
             raise OutboxSystemError
-        if directory.is_symlink() and not directory.exists():  # as of a disk that is not mounted
-            raise OutboxLinkError(directory, directory.readlink())
-        directory.mkdir(parents=True, exist_ok=True)
-        self._lock_descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        self._folder = OutboxFolder(directory)
         try:
-            lock_file(self._lock_descriptor)
             self._read_all()
-        except BlockingIOError as error:
-            os.close(self._lock_descriptor)
-            raise OutboxInUseError(directory) from error
         except BaseException:
-            os.close(self._lock_descriptor)
+            self._folder.close()
             raise
 
     def manager_id(self, made: str) -> str:
@@ -269,7 +274,7 @@ class OutboxFiles:
         session.unstored_batches += 1
         session.unstored_rows += rows
         session.unstored_bytes += batch.size
-        if self.bytes_in_memory_alone:  # those before it come first
+        if self.bytes_in_memory_alone or self.away is not None:  # those before it come first
             self._keep_in_memory_alone(session, batch)
         else:
             self._write_or_keep(session, batch)
@@ -281,6 +286,10 @@ class OutboxFiles:
         The system counts pages as written that it could not write, so what they held goes into
         another segment.
         """
+        self._note_absence()
+        if self.away is not None:
+            return
+        self._delete_replaced()
         with self._lock:
             failure = self._sync_failure
             lost = self._unsynced if failure is not None else []
@@ -288,20 +297,13 @@ class OutboxFiles:
                 self._unsynced = []
                 self._sync_failure = None
         if failure is not None:
-            self.failure = failure
+            self._note_failure(failure)
             if lost and isinstance(failure, FileNotFoundError):  # writing again may succeed
                 self.faults.append(
-                    f"{failure.filename} was taken away, or its disk unmounted: what is in memory "
-                    "of it is written again, and what is not can be sent only where it is back"
+                    f"{failure.filename} was taken away: what is in memory of it is written again, "
+                    "and what is not can be sent only where it is back"
                 )
-            for session in self.sessions:
-                if session.current is not None:
-                    self._end_segment(session)
-            for session, batch in lost:
-                if session.held.get(batch.numbers.seq) is batch and batch.segment is not None:
-                    self._memory_bytes -= batch.size
-                    self._leave_segment(session, batch)
-                    self._keep_in_memory_alone(session, batch)
+            self._write_elsewhere(lost)
         if not self._unwritten or now < self._retry_at:
             return
         self._retry_at = now + _RETRY_S
@@ -314,6 +316,10 @@ class OutboxFiles:
             if batch.segment is None:
                 self._unwritten.rotate(1)  # it was the oldest
                 return
+        for session in list(self.sessions):
+            if session.ended and session.current is not None:
+                self._end_segment(session)
+                self._forget_empty(session)
 
     def sync(self) -> None:
         """Wait until the disk has what was appended before. Called from a thread of its own.
@@ -323,6 +329,8 @@ class OutboxFiles:
         with self._sync_lock:
             descriptors: list[int] = []
             failure: OSError | None = None
+            if self._look() is not None:
+                return  # `poll` has written again what is not known to be on the disk
             with self._lock:
                 if self._sync_failure is not None:
                     return  # another sync would succeed without what that one has given up
@@ -346,12 +354,12 @@ class OutboxFiles:
                     self._unsynced[:0] = taken
                     self._names_changed = self._names_changed or names_changed
                     self._sync_failure = failure
+                    self._is_doubtful = self._is_doubtful or failure.errno not in NO_ROOM
                 closing = self._closing
                 self._closing = [segment for segment in closing if segment in self._dirty]
                 for segment in closing:
                     if segment not in self._dirty:
-                        os.close(segment.descriptor)
-                        segment.descriptor = -1
+                        _close(segment)
 
     def _sync_all(self, descriptors: list[int], names_changed: bool) -> OSError | None:
         failure = None
@@ -367,6 +375,103 @@ class OutboxFiles:
                 os.close(descriptor)
         return failure
 
+    def _look(self) -> OSError | None:
+        """Look whether the folder is there, and return why not."""
+        with self._lock:
+            is_doubtful = self._is_doubtful
+        absence = self._folder.find_absence(doubtful=is_doubtful)
+        with self._lock:
+            self._absence = absence
+            if absence is None and is_doubtful:
+                self._is_doubtful = False
+                self._looks += 1
+        return absence
+
+    # The folder goes, and comes back
+
+    def _note_absence(self) -> None:
+        """Take note of what the last look has found."""
+        with self._lock:
+            absence = self._absence
+            looks = self._looks
+        if absence is not None and self.away is None:
+            self._go_away(absence)
+        elif absence is None and self.away is not None:
+            self.away = None
+            self.returns += 1
+        elif looks != self._seen_looks:
+            self.returns += 1
+        self._seen_looks = looks
+
+    def _go_away(self, absence: OSError) -> None:
+        self.away = absence
+        self.failure = None
+        with self._lock:
+            lost = self._unsynced
+            self._unsynced = []
+            self._dirty.clear()
+            self._sync_failure = None
+            self._names_changed = True
+            closing = self._closing
+            self._closing = []
+        for segment in closing:
+            _close(segment)
+        self._write_elsewhere(lost)
+        self._stop_reading()
+
+    def _write_elsewhere(self, lost: list[tuple[Session, HeldBatch]]) -> None:
+        """Append no more to the current segments, and write batches again that these may not have:
+        until then, they are in memory alone."""
+        for session in self.sessions:
+            if session.current is not None:
+                self._end_segment(session)
+        for session, batch in lost:
+            if session.held.get(batch.numbers.seq) is batch and batch.segment is not None:
+                self._memory_bytes -= batch.size
+                self._leave_segment(session, batch)
+                self._keep_in_memory_alone(session, batch)
+
+    def _delete_replaced(self) -> None:
+        """Delete what could not be deleted while the folder was away, once nothing needs it."""
+        with self._lock:
+            is_synced = not self._unsynced
+        if self._to_delete and is_synced and not self._unwritten:
+            for path in self._to_delete:
+                self._delete(path)
+            self._to_delete.clear()
+
+    def _note_failure(self, error: OSError) -> None:
+        """Note why a write failed. Where the disk may be gone, this waits for the next look."""
+        if error.errno in NO_ROOM:
+            self.failure = error
+            return
+        with self._lock:
+            self._is_doubtful = True
+            looks = self._looks
+        if self._suspected_at is None:
+            self._suspected_at = looks
+        elif looks > self._suspected_at:
+            self.failure = error
+
+    @property
+    def rows_in_files_alone(self) -> int:
+        """Rows that are not stored, and can be sent only where their files can be read."""
+        return sum(
+            batch.numbers.rows
+            for session in self.sessions
+            for batch in session.held.values()
+            if not batch.stored and batch.payload is None
+        )
+
+    @property
+    def rows_in_memory_alone(self) -> int:
+        """Rows that are lost if the process ends now, unless they are stored."""
+        return sum(
+            batch.numbers.rows
+            for session, batch in self._unwritten
+            if session.held.get(batch.numbers.seq) is batch
+        )
+
     # What is sent and deleted
 
     def read(self, session: Session, batch: HeldBatch) -> Buffer:
@@ -377,14 +482,33 @@ class OutboxFiles:
         """
         if batch.payload is not None:
             return batch.payload
+        if self.away is not None:
+            raise self.away
         segment = batch.segment
         assert segment is not None, "what has no file is in memory"
         size = RECORD_BYTES + batch.size
         data = os.pread(self._open_to_read(segment), size, batch.offset - RECORD_BYTES)
         if not is_whole(data, batch.size):
             number = batch.numbers.seq
-            raise OSError(errno.EIO, f"batch {number} is damaged", str(segment.path))
+            raise OSError(errno.EBADMSG, f"batch {number} is damaged", str(segment.path))
+        batch.unread_since = -1
         return memoryview(data)[RECORD_BYTES:]
+
+    def may_be_read_later(self, batch: HeldBatch, error: OSError) -> bool:
+        """Return True if a batch that `read` could not read is to be tried again after the next of
+        `returns`: the folder is away, or was not looked for since."""
+        if self.away is not None:
+            return True
+        if error.errno == errno.EBADMSG:
+            return False
+        with self._lock:
+            looks = self._looks
+            if -1 < batch.unread_since < looks:
+                return False
+            self._is_doubtful = True
+        self._stop_reading()
+        batch.unread_since = looks
+        return True
 
     def mark_stored(self, session: Session, batch: HeldBatch) -> None:
         """Note that the learner has a batch. One that is in no file is not held any longer."""
@@ -466,10 +590,9 @@ class OutboxFiles:
         for session in list(self.sessions):
             self.end(session)
         self.sync()
-        if self._reading is not None:
-            os.close(self._reading[1])
-            self._reading = None
-        os.close(self._lock_descriptor)
+        self.poll(math.inf)
+        self._stop_reading()
+        self._folder.close()
 
     # Inside
 
@@ -477,10 +600,11 @@ class OutboxFiles:
         try:
             self._write(session, batch)
         except OSError as error:
-            self.failure = error
+            self._note_failure(error)
             self._keep_in_memory_alone(session, batch)
         else:
             self.failure = None
+            self._suspected_at = None
 
     def _write(self, session: Session, batch: HeldBatch) -> None:
         assert batch.payload is not None, "it was not written yet"
@@ -565,15 +689,14 @@ class OutboxFiles:
             if segment in self._dirty:
                 self._closing.append(segment)
             else:
-                os.close(segment.descriptor)
-                segment.descriptor = -1
+                _close(segment)
         if not segment.live:
             self._unlink(session, segment)
 
     def _lacks_memory(self, payload_bytes: int) -> bool:
         """Return True if a batch does not fit beside those that are in memory alone."""
         alone = self.bytes_in_memory_alone
-        return alone > 0 and alone + payload_bytes > self._memory_bytes_max
+        return alone > 0 and alone + payload_bytes > self.memory_bytes_max
 
     def _drop_unwritten(self) -> None:
         """Drop the oldest batch that is in memory alone."""
@@ -613,16 +736,27 @@ class OutboxFiles:
         session.segments.remove(segment)
         self.bytes -= segment.size
         if self._reading is not None and self._reading[0] is segment:
-            os.close(self._reading[1])
-            self._reading = None
+            self._stop_reading()
+        segment.is_deleted = True
+        if self.away is not None:
+            self._to_delete.append(segment.path)
+        else:
+            self._delete(segment.path)
+
+    def _delete(self, path: Path) -> None:
         try:
-            segment.is_deleted = True
-            segment.path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError as error:
             self.faults.append(
-                f"{segment.path} cannot be deleted: {error.strerror or error}; nothing of it is "
-                "needed, and it takes room"
+                f"{path} cannot be deleted: {error.strerror or error}; nothing of it is needed, "
+                "and it takes room"
             )
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            with contextlib.suppress(OSError):  # of a disk that is gone
+                os.close(self._reading[1])
+            self._reading = None
 
     def _forget_empty(self, session: Session) -> None:
         is_empty = session.ended and not session.held and not session.segments
@@ -647,7 +781,7 @@ class OutboxFiles:
     def _trim_memory(self) -> None:
         """Keep payloads in memory as far as they fit, the newest ones."""
         memory = self._memory
-        while memory and (memory[0].payload is None or self._memory_bytes > self._memory_bytes_max):
+        while memory and (memory[0].payload is None or self._memory_bytes > self.memory_bytes_max):
             batch = memory[0]
             if batch.payload is not None:
                 if not batch.synced:
@@ -659,9 +793,7 @@ class OutboxFiles:
     def _open_to_read(self, segment: SegmentFile) -> int:
         if self._reading is not None and self._reading[0] is segment:
             return self._reading[1]
-        if self._reading is not None:
-            os.close(self._reading[1])
-            self._reading = None
+        self._stop_reading()
         descriptor = open_file(segment.path)
         self._reading = segment, descriptor
         return descriptor
@@ -739,6 +871,13 @@ class OutboxFiles:
             session.end = max(session.end, numbers.seq + 1)
             session.produced = max(session.produced, numbers.produced)
             session.dropped = max(session.dropped, numbers.dropped)
+
+
+def _close(segment: SegmentFile) -> None:
+    """Close a file that was appended to, and was synced, or is written again elsewhere."""
+    with contextlib.suppress(OSError):  # of a disk that is gone
+        os.close(segment.descriptor)
+    segment.descriptor = -1
 
 
 def _check_place(segment: SegmentFile) -> None:

@@ -123,7 +123,7 @@ class Outbox:
 
     def next_batches(self, now: float, limit: int = 64) -> list[Batch]:
         """Return the batches to send now, at most `limit`."""
-        uploaded = next((each for each in self._open(now) if each.rows), None)
+        uploaded = next((each for each in self._open(now) if _is_to_send(each)), None)
         batches: list[Batch] = []
         if self.own is not None and self.may_report_own(now) and not self.own.awaits_ack:
             mine = limit if uploaded is None else limit - limit // _SHARE
@@ -174,12 +174,13 @@ class Outbox:
     def _open(self, now: float) -> list[OutboxWindow]:
         """The ended sessions that the learner hears of now.
 
-        First those of which something is to be stored: others may wait long until they are safe.
+        First those of which something is to be stored: others may wait long until they are safe,
+        or until their files are back.
         """
         waiting = [each for each in self._ended if each.refused_until <= now]
         if self._following.is_older:
-            return waiting[:1]
-        waiting.sort(key=lambda each: not each.rows)
+            return [each for each in waiting if not each.waits_for_files][:1]
+        waiting.sort(key=lambda each: not _is_to_send(each))
         return waiting[:_OPEN_MAX]
 
     def _find(self, manager: str, incarnation: int) -> OutboxWindow | None:
@@ -187,6 +188,11 @@ class Outbox:
             if (window.manager, window.incarnation) == (manager, incarnation):
                 return window
         return None
+
+
+def _is_to_send(window: OutboxWindow) -> bool:
+    """Return whether something of a session is to be stored, and its files can be read."""
+    return window.rows > 0 and not window.waits_for_files
 
 
 def _can_send(session: Session, run: Run) -> bool:

@@ -84,6 +84,8 @@ class OutboxWindow:
         self._sent_end = 0  # above each number that was sent
         self._settled_below = session.base  # those below were marked as stored
         self._oldest = session.base  # none below is to be sent
+        self._unreadable: list[int] = []  # numbers whose files cannot be read now
+        self._returns = files.returns
 
     @property
     def batches(self) -> int:
@@ -93,7 +95,20 @@ class OutboxWindow:
     @property
     def unsent(self) -> int:
         """Number of batches that are to be sent."""
-        return max(0, self.session.end - self._next) + len(self._sent.again)
+        unread = len(self._sent.again) + len(self._unreadable)
+        return max(0, self.session.end - self._next) + unread
+
+    @property
+    def waits_for_files(self) -> bool:
+        """True if it may send nothing but what cannot be read before the outbox's folder is
+        back."""
+        is_through = not self._sent.again and self._next >= min(self.session.end, self.limit)
+        return self.has_unreadable and is_through
+
+    @property
+    def has_unreadable(self) -> bool:
+        """True if it has batches to send that cannot be read before the folder is back."""
+        return bool(self._unreadable) and self._returns == self._files.returns
 
     @property
     def rows(self) -> int:
@@ -199,6 +214,12 @@ class OutboxWindow:
         """
         batches: list[Batch] = []
         again = self._sent.again
+        if self._returns != self._files.returns:
+            self._returns = self._files.returns
+            readable = sorted([*again, *self._unreadable])
+            again.clear()
+            again.extend(readable)
+            self._unreadable.clear()
         while again and len(batches) < limit:
             self._add_to(batches, again.popleft(), now)
         session = self.session
@@ -216,7 +237,10 @@ class OutboxWindow:
         try:
             payload = self._files.read(self.session, held)
         except OSError as error:
-            self._files.give_up_unreadable(self.session, held, error)
+            if self._files.may_be_read_later(held, error):
+                self._unreadable.append(seq)
+            else:
+                self._files.give_up_unreadable(self.session, held, error)
             return
         self._sent.resent += seq < self._sent_end
         self._sent.sent_at[seq] = now
@@ -313,6 +337,7 @@ class OutboxWindow:
     def resend_all(self) -> int:
         """Send everything unsettled again, after a new connection. Return the number of batches."""
         self._next = self.session.base
+        self._unreadable.clear()
         return self._sent.forget()
 
     def resend_stalled(self, now: float, after_s: float = STALL_S) -> int:

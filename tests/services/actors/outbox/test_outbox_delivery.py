@@ -130,7 +130,7 @@ class Robot:
         self.connects_at = now
 
     def kill(self, now: float) -> None:
-        os.close(self.files._lock_descriptor)
+        os.close(self.files._folder.descriptor)
         self.start(now)
 
     def copy(self) -> None:
@@ -139,9 +139,31 @@ class Robot:
         if not copy.exists():
             shutil.copytree(self.directory, copy)
             return
-        os.close(self.files._lock_descriptor)
+        os.close(self.files._folder.descriptor)
         shutil.rmtree(self.directory)
         copy.rename(self.directory)
+
+    def move(self, *, leaves_folder: bool) -> None:
+        """Take the disk away, or bring it back. The thread that syncs looks often."""
+        away = self.directory.with_suffix(".away")
+        if not away.exists():
+            self.directory.rename(away)
+            if leaves_folder:  # the empty one beneath the mount
+                self.directory.mkdir()
+        else:
+            if self.directory.exists():
+                shutil.rmtree(self.directory)
+            away.rename(self.directory)
+        self.files.sync()
+
+    @property
+    def is_away(self) -> bool:
+        return self.directory.with_suffix(".away").exists()
+
+    @property
+    def needs_its_memory(self) -> bool:
+        """True if a kill would take rows that only this process has."""
+        return self.is_away or self.files.away is not None or self.files.bytes_in_memory_alone > 0
 
     @property
     def sessions(self) -> int:
@@ -220,16 +242,22 @@ class World:
         self.learner.start(self.now)
         for robot in self.robots:
             robot.connects_at = self.now
+            if robot.is_away:
+                robot.move(leaves_folder=False)
         for _ in range(6000):
             self.step(plays=False)
             if not any(robot.sessions for robot in self.robots):
                 return
         raise AssertionError("outboxes do not become empty")
 
-    def fail(self, *, puts_back: bool = False) -> None:
+    def fail(self, *, puts_back: bool = False, moves: bool = False) -> None:
         what = self.rng.random()
         robot = self.rng.choice(self.robots)
-        if puts_back and self.rng.random() < 0.4:
+        if moves and self.rng.random() < 0.5:
+            robot.move(leaves_folder=self.rng.random() < 0.5)
+        elif moves and robot.needs_its_memory and what < 0.5:
+            return
+        elif puts_back and self.rng.random() < 0.4:
             was_copied = robot.directory.with_suffix(".copy").exists()
             robot.copy()
             if was_copied:
@@ -240,7 +268,8 @@ class World:
             robot.state.on_disconnected()
             robot.connects_at = self.now + self.rng.choice((0.1, 1.0, 5.0))
         else:
-            if what < 0.85 or self.learner.older:
+            # What is stored is held no longer where it is in memory alone.
+            if what < 0.85 or self.learner.older or moves:
                 self.learner.start(self.now)
             else:
                 self.learner.lose_power(self.now)
@@ -288,4 +317,24 @@ def test_no_row_is_stored_twice_where_outboxes_are_put_back_from_older_copies(
     assert len(set(rows)) == len(rows) > 500
     assert world.learner.state.accounting().inserted == len(rows)
     assert world.learner.state.ledger.archive_end > 0
+    world.learner.end()
+
+
+@pytest.mark.parametrize("seed", range(200, 208))
+def test_every_row_is_stored_once_though_disks_go_and_come_back(tmp_path: Path, seed: int) -> None:
+    world = World(seed, tmp_path, older=seed % 4 == 0)
+    away = 0
+    for _ in range(900):
+        world.step(plays=True)
+        away += any(robot.files.away is not None for robot in world.robots)
+        if world.rng.random() < 0.06:
+            world.fail(moves=True)
+    world.learner.older = False
+    world.drain()
+    assert away > 50
+    assert sorted(world.learner.rows) == [*range(world.produced)]
+    assert world.produced > 500
+    counts = world.learner.state.accounting()
+    assert (counts.produced, counts.inserted) == (world.produced, world.produced)
+    assert counts.lost == counts.in_flight == counts.dropped == 0
     world.learner.end()

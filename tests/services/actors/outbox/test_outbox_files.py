@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +39,7 @@ def append(files: OutboxFiles, session: Session, count: int = 1, size: int = 100
 
 def kill(files: OutboxFiles) -> None:
     """Leave everything as a killed process does."""
-    os.close(files._lock_descriptor)
+    os.close(files._folder.descriptor)
 
 
 def batches(files: OutboxFiles, session: Session) -> dict[int, bytes]:
@@ -287,8 +289,87 @@ def test_what_a_failed_sync_was_to_write_is_written_again(
     assert batches(again, found) == numbers(5)
 
 
-@pytest.mark.parametrize("how", ["removed", "renamed", "put back"])
-def test_what_was_in_a_folder_that_is_taken_away_is_written_again(tmp_path: Path, how: str) -> None:
+def look(files: OutboxFiles, now: float) -> None:
+    """What the thread that syncs finds, and the manager's next turn."""
+    files.sync()
+    files.poll(now)
+
+
+AWAY = ["renamed", "replaced by an empty folder", "replaced by another outbox", "no disk"]
+
+
+def take_away(folder: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the folder away as an unmounted disk is, or a stick that was pulled out."""
+    if how == "no disk":  # its names are still known to the system
+
+        def fail(*_: object) -> Any:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "writev", fail)
+        monkeypatch.setattr(os, "pwrite", fail)
+        monkeypatch.setattr(os, "pread", fail)
+        monkeypatch.setattr(files_module, "sync_mapped_file", fail)
+        return
+    folder.rename(folder.with_name("away"))
+    if how != "renamed":
+        folder.mkdir()
+    if how == "replaced by another outbox":
+        open_files(folder).close()
+
+
+def bring_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    if (away := folder.with_name("away")).exists():
+        if folder.exists():
+            shutil.rmtree(folder)
+        away.rename(folder)
+
+
+@pytest.mark.parametrize("how", AWAY)
+def test_a_folder_that_was_away_has_lost_nothing_once_it_is_back(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "outbox"
+    files = open_files(folder, memory_bytes=250)
+    session = begin(files)
+    append(files, session, 4)
+    files.sync()
+    append(files, session, 1)
+    assert session.held[0].payload is None, "those in memory are the newest ones"
+    take_away(folder, how, monkeypatch)
+    with contextlib.suppress(OSError):  # what a manager that sends it notices
+        files.read(session, session.held[0])
+    if how == "no disk":
+        assert files.may_be_read_later(session.held[0], OSError(errno.EIO, ""))
+    look(files, 1.0)
+    look(files, 2.0)
+    assert files.away is not None
+    assert files.failure is None, "one line says it"
+    with pytest.raises(OSError, match=r"not there|in its place|Input/output"):
+        files.read(session, session.held[0])
+    assert files.may_be_read_later(session.held[0], files.away)
+    append(files, session)
+    assert files.bytes_in_memory_alone == 200
+    assert not files.has_room(100), "memory has a bound"
+    if how != "no disk":
+        assert not list(folder.glob("*.outbox")), "nothing is written in its place"
+    bring_back(folder, monkeypatch)
+    returns = files.returns
+    look(files, 3.0)
+    assert files.away is None
+    assert files.returns > returns
+    assert batches(files, session) == numbers(6)
+    look(files, 5.0)
+    assert files.bytes_in_memory_alone == 0
+    assert files.faults == []
+    files.sync()
+    kill(files)
+    [found] = open_files(folder).sessions
+    assert [*found.held] == [*range(6)]
+
+
+def test_a_disk_that_was_mounted_again_is_known_and_locked_again(tmp_path: Path) -> None:
+    """Its files have other numbers then, as those of a copy have."""
     folder = tmp_path / "outbox"
     files = open_files(folder)
     session = begin(files)
@@ -296,26 +377,90 @@ def test_what_was_in_a_folder_that_is_taken_away_is_written_again(tmp_path: Path
     files.sync()
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
+    folder.rename(tmp_path / "elsewhere")
+    look(files, 1.0)
+    assert files.away is not None
     append(files, session)
-    if how == "removed":
-        shutil.rmtree(folder)
-    else:
-        folder.rename(tmp_path / "elsewhere")
-    if how == "put back":
-        shutil.copytree(copy, folder)
+    copy.rename(folder)
+    look(files, 3.0)
+    assert files.away is None
+    with pytest.raises(OutboxInUseError):
+        open_files(folder)
+    files.close()
+    [found] = open_files(folder).sessions
+    assert batches(files, found) == numbers(2)
+
+
+def test_a_folder_that_another_process_has_used_meanwhile_is_left_to_it(tmp_path: Path) -> None:
+    folder = tmp_path / "outbox"
+    files = open_files(folder)
+    append(files, begin(files))
     files.sync()
-    files.poll(1.0)
-    if how != "put back":
-        assert isinstance(files.failure, FileNotFoundError)
-        folder.mkdir()
-        files.poll(3.0)
-    assert files.failure is None
-    [said] = files.faults
-    assert "was taken away, or its disk unmounted" in said
+    shutil.copytree(folder, tmp_path / "copy")
+    folder.rename(tmp_path / "elsewhere")
+    (tmp_path / "copy").rename(folder)
+    other = open_files(folder)
+    look(files, 1.0)
+    assert files.away is not None
+    other.close()
+    look(files, 2.0)
+    assert files.away is not None, "it has not this process's mark any more"
+
+
+def test_what_is_safe_is_deleted_once_the_folder_is_back(tmp_path: Path) -> None:
+    folder = tmp_path / "outbox"
+    files = open_files(folder, max_bytes=8000)  # segments of 1,000 bytes
+    session = begin(files)
+    append(files, session, 20)
     files.sync()
+    folder.rename(tmp_path / "away")
+    look(files, 1.0)
+    files.free_below(session, 15)
+    append(files, session)
+    (tmp_path / "away").rename(folder)
+    for now in (3.0, 5.0, 7.0):
+        look(files, now)
+    assert files.bytes == sum(path.stat().st_size for path in folder.glob("*.outbox"))
     kill(files)
     [found] = open_files(folder).sessions
-    assert 1 in found.held
+    assert batches(files, found) == numbers(21 - found.base, first=found.base)
+    assert found.base > 7
+
+
+def test_a_batch_that_cannot_be_read_twice_though_its_disk_is_well_is_given_up(
+    tmp_path: Path,
+) -> None:
+    files = open_files(tmp_path, memory_bytes=0)
+    session = begin(files)
+    append(files, session)
+    files.sync()
+    append(files, session)
+    [path] = tmp_path.glob("*.outbox")
+    path.rename(tmp_path / "elsewhere")
+    held = session.held[0]
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError) as failed:
+            files.read(session, held)
+        assert files.may_be_read_later(held, failed.value)
+    look(files, 1.0)
+    assert files.returns == 1
+    with pytest.raises(FileNotFoundError) as failed:
+        files.read(session, held)
+    assert not files.may_be_read_later(held, failed.value)
+
+
+def test_a_folder_that_is_removed_for_good_ends_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "outbox"
+    files = open_files(folder)
+    session = begin(files)
+    append(files, session, 2)
+    shutil.rmtree(folder)
+    look(files, 1.0)
+    assert batches(files, session) == numbers(2), "what is in memory is sent"
+    files.mark_stored(session, session.held[0])
+    files.close()
+    assert files.rows_in_memory_alone == 4
+    assert not folder.exists()
 
 
 def test_a_file_that_is_deleted_as_safe_is_not_taken_away(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ class Host:
         self.rig = Rig()
         self.files: OutboxFiles | None = None
 
-    def start(self, **settings: Any) -> Rig:
+    def start(self, memory_bytes: int = 1 << 20, **settings: Any) -> Rig:
         """Start a manager; it joins."""
         self.first += 100
-        self.files = OutboxFiles(self.directory, max_bytes=1 << 20)
+        self.files = OutboxFiles(self.directory, max_bytes=1 << 20, memory_bytes=memory_bytes)
         self.rig = Rig(outbox=self.files, first_incarnation=self.first, **settings)
         self.rig.run = replace(self.run, actors=self.rig.run.actors)
         self.rig.state.on_connected(0.0)
@@ -46,7 +46,11 @@ class Host:
 
     def kill(self) -> None:
         assert self.files is not None
-        os.close(self.files._lock_descriptor)
+        os.close(self.files._folder.descriptor)
+
+    def sync(self) -> None:
+        assert self.files is not None
+        self.files.sync()
 
     def ack(self, incarnation: int, contiguous: int = 0, **fields: Any) -> list[Instruction]:
         return self.rig.ack(contiguous, incarnation=incarnation, **fields)
@@ -478,3 +482,71 @@ def test_a_report_to_a_later_learner_says_that_all_is_held_until_its_ack(host: H
     told = rig.state.on_control(later, 2.0)
     assert reports(told)[100].window_batches == 3
     assert not batches(told), "its ack says what it has"
+
+
+def test_live_samples_do_not_wait_for_files_that_are_away_and_those_are_sent_once_they_are_back(
+    host: Host,
+) -> None:
+    """A learner takes no number that is far above a gap, so they go in another session."""
+    rig = host.start(memory_bytes=50)
+    host.ack(100, credit=0)
+    for _ in range(4):
+        rig.batch()
+    host.sync()
+    rig.batch()  # two of those before it are in files alone
+    away = host.directory.rename(host.directory.with_name("away"))
+    host.sync()
+    said = logged_text(rig.tick(1.0))
+    assert f"the outbox {host.directory} is away (it is not there)" in said
+    assert "8 samples in its files are sent once it is back" in said
+    assert sent(host.ack(100, credit=8)) == [2, 3, 4], "which are in memory"
+    assert reports(rig.tick(2.0))[101].produced == 0
+    assert host.held == {100: [0, 1, 2, 3, 4], 101: []}
+    host.ack(101)
+    host.ack(100, credit=8)
+    live = batches(rig.batch())
+    assert [(batch.incarnation, batch.seq) for batch in live] == [(101, 0)]
+    assert logged_text(rig.tick(2.5)).count("is away") == 0, "one line says it"
+    away.rename(host.directory)
+    host.sync()
+    done = rig.tick(2.9)
+    assert logged_text(done).count("is back") == 1
+    left = {(batch.incarnation, batch.seq) for batch in batches(done + host.ack(100, credit=8))}
+    assert {(100, 0), (100, 1)} <= left
+    host.ack(100, 5, safe=5)
+    host.ack(101, 1, safe=1)
+    assert host.held == {101: []}
+    assert rig.state.stats(2.9)["dropped"] == 0
+
+
+def test_actors_wait_while_memory_is_full_and_the_outbox_is_away(host: Host) -> None:
+    rig = host.start(memory_bytes=100)
+    host.ack(100, credit=0)
+    host.directory.rename(host.directory.with_name("away"))
+    host.sync()
+    rig.tick(1.0)
+    assert host.files is not None
+    made = 0
+    while host.files.has_room(16):
+        rig.batch()
+        made += 1
+    assert made == 6, "payloads of 16 bytes in 100"
+    assert not rig.state.has_room_for(16)
+    assert "actors wait until it is back" in logged_text(rig.state.on_no_room(16, 1.0))
+    said = logged_text(rig.state.leave("asked to stop", 2.0) + rig.tick(30.0))
+    assert "24 samples that the learner does not have could not be written to" in said
+
+
+def test_the_oldest_samples_in_memory_go_while_the_outbox_is_away_where_they_are_to(
+    host: Host,
+) -> None:
+    rig = host.start(memory_bytes=100, on_full="drop_oldest")
+    host.ack(100, credit=0)
+    rig.batch()
+    host.sync()
+    host.directory.rename(host.directory.with_name("away"))
+    host.sync()
+    rig.tick(1.0)
+    for _ in range(10):
+        rig.batch()
+    assert host.held[100] == [0, *range(5, 11)], "what is on the disk is kept"

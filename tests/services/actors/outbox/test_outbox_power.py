@@ -131,7 +131,7 @@ def test_what_was_synced_outlives_a_power_failure_and_nothing_is_made_up(
             files.sync()
             assert all(b.synced for s in files.sessions for b in s.held.values())
             promised |= {(s.incarnation, seq) for s in files.sessions for seq in s.held}
-        os.close(files._lock_descriptor)
+        os.close(files._folder.descriptor)
         disk.lose_power()
 
 

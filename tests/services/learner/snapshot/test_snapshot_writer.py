@@ -17,6 +17,7 @@ from counting_rows import DTYPE, assert_rows, insert, stamp
 
 from vedette_rl.replay import ring_files, ring_parts
 from vedette_rl.replay.ring import RingWriter
+from vedette_rl.replay.ring_parts import RingRestore
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.errors import (
     NoSnapshotError,
@@ -487,8 +488,8 @@ def test_a_start_from_nothing_is_refused(learner: Learner, tmp_path: Path) -> No
 def test_what_will_be_refused_takes_no_snapshot_over(learner: Learner, tmp_path: Path) -> None:
     learner.take()
 
-    def refuse(config: Path) -> None:
-        assert config.read_text() == "seed = 1\n"
+    def refuse(run: Path) -> None:
+        assert RunDirectory(run).config_file.read_text() == "seed = 1\n"
         raise SettingError("agent.lerning_rate", "unknown key", "leave it out")
 
     learner.run.config_file.write_text("seed = 1\n")
@@ -509,19 +510,41 @@ def test_a_disk_without_room_takes_no_snapshot_over(
     learner.take()
 
 
-def test_a_generation_that_is_passed_over_is_named(learner: Learner, tmp_path: Path) -> None:
+@pytest.mark.parametrize("harm", ["generation", "part changed", "part gone", "part cut short"])
+def test_a_newest_generation_that_is_damaged_is_refused_until_an_older_one_is_named(
+    learner: Learner, tmp_path: Path, harm: str
+) -> None:
     for _ in range(2):
         learner.insert(100)
         learner.sync()
         newest = learner.take()
-    path = learner.snapshot / f"generation-{newest.number:08}"
-    path.write_bytes(newest.to_bytes()[:-20])
-    lines = restore_run(learner.snapshot, tmp_path / "new")
-    assert any(f"{path.name} cannot be read" in line for line in lines), lines
+        learner.stop()
+        learner.start()  # the next rows are in a part of its own
+    older = learner.snapshot / f"generation-{newest.number - 1:08}"
+    path = learner.snapshot / newest.ring.rows[-1].name
+    if harm == "generation":
+        path = learner.snapshot / newest.file_name
+    content = path.read_bytes()
+    path.write_bytes(
+        content[:-20] if harm == "part cut short" else content[:-1] + bytes([content[-1] ^ 1])
+    )
+    if harm == "part gone":
+        path.unlink()
+    before = sorted(learner.snapshot.iterdir())
+    with pytest.raises(NoSnapshotError) as refused:
+        restore_run(learner.snapshot, tmp_path / "new")
+    said = str(refused.value)
+    assert str(path) in said
+    assert "Nothing was taken over. Put it back as it was" in said
+    assert f"--from-snapshot {older}" in said
+    assert sorted(learner.snapshot.iterdir()) == before
+    assert not (tmp_path / "new").exists()
+    lines = restore_run(older, tmp_path / "new")
+    assert any("is passed over: what only that has is lost" in line for line in lines), lines
     assert_restored(tmp_path / "new", 100)
 
 
-def test_a_damaged_part_is_named(learner: Learner, tmp_path: Path) -> None:
+def test_where_no_generation_is_whole_the_damage_is_named(learner: Learner, tmp_path: Path) -> None:
     learner.insert(100)
     learner.sync()
     part = learner.snapshot / learner.take().ring.rows[0].name
@@ -529,7 +552,54 @@ def test_a_damaged_part_is_named(learner: Learner, tmp_path: Path) -> None:
     part.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(NoSnapshotError) as refused:
         restore_run(learner.snapshot, tmp_path / "new")
-    assert str(refused.value).endswith(f"{part.name} is damaged behind byte 0")
+    assert f"{part} is damaged behind byte 0, and generation" in str(refused.value)
+    assert "No other generation is whole" in str(refused.value)
+
+
+@pytest.mark.parametrize("files", [False, True])
+def test_what_a_learner_writes_while_its_snapshot_is_copied_is_copied_too(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: bool
+) -> None:
+    """It was taken for dead, and removes what its newer generations do not need."""
+    learner.insert(300)
+    learner.sync()
+    learner.take()
+    writes = iter(range(3))
+    finish = RingRestore.finish
+
+    def write_more(ring: RingRestore) -> int:
+        if next(writes, None) is not None:
+            if files:
+                learner.run.config_file.write_text(f"seed = {learner.ring.inserted}\n")
+            learner.insert(1200)
+            learner.sync()
+            learner.take()
+        return finish(ring)
+
+    monkeypatch.setattr(RingRestore, "finish", write_more)
+    checked: list[Path] = []
+    restore_run(learner.snapshot, tmp_path / "new", checked.append)
+    assert_restored(tmp_path / "new", 300 + 3 * 1200)
+    assert len(checked) == (4 if files else 1)
+    with pytest.raises(SnapshotTakenError):
+        learner.take()
+
+
+def test_a_learner_that_writes_all_the_time_is_named(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner.take()
+    finish = RingRestore.finish
+
+    def write_more(ring: RingRestore) -> int:
+        learner.take()
+        return finish(ring)
+
+    monkeypatch.setattr(RingRestore, "finish", write_more)
+    with pytest.raises(NoSnapshotError, match="other learners write it all the time"):
+        restore_run(learner.snapshot, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    learner.take()
 
 
 def test_a_directory_of_a_later_release_is_left_alone(
