@@ -160,16 +160,17 @@ class ActorCritic(SteppedAgent):
         learning_rate: float,
         interval: int = 1,
         *,
-        decays: bool = True,
+        of_weights: bool = True,
     ) -> VectorAdam:
         """The optimizer of a vector, which takes a step in every `interval` optimization steps;
-        `decays`: with the weights' decay."""
+        `of_weights`: with the weights' decay and the configured first decay."""
         return VectorAdam(
             vector,
             learning_rate=learning_rate,
+            beta1=self._config.adam_beta1 if of_weights else 0.9,
             eps=self._config.adam_eps,
             max_grad_norm=self._config.max_grad_norm,
-            weight_decay=self._config.weight_decay if decays else 0.0,
+            weight_decay=self._config.weight_decay if of_weights else 0.0,
             schedule=self._config.schedule,
             interval=interval,
         )

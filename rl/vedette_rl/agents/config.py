@@ -18,6 +18,7 @@ from vedette_rl.core.agent_config import (
 from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Widths
 from vedette_rl.networks.layers import Architecture, CriticArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
+from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.part import SettingsPart
 from vedette_rl.settings.stored import (
     IN_WEIGHTS,
@@ -115,6 +116,9 @@ class ActorCriticConfig(DrawnMemoryConfig):
     """Adam's learning rate, for the policy and the critics (3e-4)."""
     adam_eps: Annotated[PositiveFloat, LEARNER_ONLY] = 1e-8
     """Adam's epsilon (1e-8: Adam's own)."""
+    adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0), LEARNER_ONLY, LATER_KEY] = 0.9
+    """Adam's decay of the first moment, for the policy and the critics (0.9: Adam's own; 0.5:
+    CrossQ)."""
     weight_decay: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.0
     """AdamW's weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is Adam."""
     hidden_sizes: HiddenSizes = (256, 256)

@@ -100,7 +100,8 @@ class Plain:
         self.log_alpha = state["temperature"]["log_alpha"].clone().requires_grad_()
         self.noise = torch.Generator().set_state(state["noise"])
         both = [p for critic in self.critics for p in critic.parameters()]
-        settings = {"eps": config.adam_eps, "weight_decay": config.weight_decay}
+        settings: dict[str, Any] = {"eps": config.adam_eps, "weight_decay": config.weight_decay}
+        settings["betas"] = (config.adam_beta1, 0.999)
         self.critics_adam = torch.optim.AdamW(both, lr=0.01, **settings)
         self.pi_adam = torch.optim.AdamW(self.pi.parameters(), lr=0.01, **settings)
         self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=0.02, eps=config.adam_eps)
@@ -250,6 +251,7 @@ class Plain:
         {},
         {"adam_eps": 1.0},  # steps in proportion to the gradient: its size shows
         {"adam_eps": 1.0, "max_grad_norm": 0.5},
+        {"adam_eps": 1.0, "adam_beta1": 0.5},  # not of alpha
         {"adam_eps": 1.0, "target_entropy": 1.5},
         {"target_update_interval": 3},
         {"loss": "huber"},

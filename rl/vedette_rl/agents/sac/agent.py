@@ -51,7 +51,7 @@ class SacAgent(ActorCritic):
         self._temperature = Temperature(alpha).to(device)
         self._log_alpha = ParameterVector(self._temperature, learns=self._tuned)
         self._alpha_adam = self.adam(
-            self._log_alpha, config.alpha_learning_rate, config.policy_delay, decays=False
+            self._log_alpha, config.alpha_learning_rate, config.policy_delay, of_weights=False
         )
 
     def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
