@@ -25,6 +25,7 @@ from vedette_rl.device.host_copy import PendingArrays, settled
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs, RandomShift
+from vedette_rl.networks.initial_values import build_lecun_normal
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
 from vedette_rl.networks.observation import NetworkInput, choose_input, images_of
 from vedette_rl.networks.parameter_vector import ParameterVector
@@ -121,10 +122,15 @@ class ActorCritic(SteppedAgent):
         self._center = torch.from_numpy(actions.center).to(device)
         self._half_width = torch.from_numpy(actions.half_width).to(device)
 
-        self.build_policy = partial(build_network, config, spaces.observation, layers, size)
-        build_critics = partial(
+        self.build_policy: Callable[[], nn.Module] = partial(
+            build_network, config, spaces.observation, layers, size
+        )
+        build_critics: Callable[[], Critics] = partial(
             RecurrentCritics if config.core_size else Critics, config, seen, size
         )
+        if config.weight_init == "lecun_normal":
+            self.build_policy = partial(build_lecun_normal, self.build_policy)
+            build_critics = partial(build_lecun_normal, build_critics)
         self.pi = build_seeded(self.build_policy, seed, device)
         self.q = build_seeded(build_critics, seed + 1, device)
         self.shared_parts = shared_parts(config, seen)

@@ -132,6 +132,10 @@ class ActorCriticConfig(DrawnMemoryConfig):
     its own."""
     policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
     """the policy's network: ``mlp``, or as `critic_architecture`."""
+    weight_init: Annotated[Literal["torch", "lecun_normal"], LEARNER_ONLY, LATER_KEY] = "torch"
+    """initial values of the policy's and the critics' linear layers behind the encoder: ``torch``
+    has its own, uniform ones; ``lecun_normal`` normal ones of three times their variance and biases
+    of 0 (flax's, so CrossQ's)."""
     critic_hidden_sizes: Annotated[Widths, IN_WEIGHTS, LEARNER_ONLY] = ()
     """hidden layers of each critic; none: as the policy's."""
     critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS, LEARNER_ONLY] = "mlp"
