@@ -48,7 +48,7 @@ _OUTLIER, _BEFORE_OUTLIERS = 30.0, 100
 _LARGEST = 1e17
 """What is further from the mean counts as this far: squares and their sums are float32's."""
 
-_BATCH_NORM_RATE, _BATCH_NORM_EPS = 0.01, 1e-3
+_BATCH_NORM_RATE, BATCH_NORM_EPS = 0.01, 1e-3
 """How far a batch moves the running statistics, and what is added to a variance (CrossQ's code)."""
 
 
@@ -136,7 +136,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         if x.is_cuda:
             return self._normalize_together(k, x)
         statistics = self.statistics[k].detach()
-        settings = self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
+        settings = self._counts, _BATCH_NORM_RATE, BATCH_NORM_EPS
         members = zip(x, *statistics, self.gains[k], self.offsets[k], strict=True)
         return torch.stack(
             [
@@ -157,7 +157,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             self.offsets[k].flatten(),
             self._counts,
             _BATCH_NORM_RATE,
-            _BATCH_NORM_EPS,
+            BATCH_NORM_EPS,
         )
         return normalized.view(len(normalized), self._members, -1).transpose(0, 1)
 
@@ -191,7 +191,8 @@ class TorchParts(nn.Module):
             self.core = nn.GRU(self.encoder.features, config.core_size, batch_first=True)
         self._layers = layers(config, layer_sizes(config, seen, self.encoder.features), size)
         for name, mlp in self._layers.mlps.items():
-            self.add_module(name, Mlp(mlp))
+            normalizes = mlp.architecture == "batch_norm"
+            self.add_module(name, EnsembleMlp(1, mlp) if normalizes else Mlp(mlp))
         for name, count in self._layers.vectors.items():
             self.register_parameter(name, nn.Parameter(torch.zeros(count)))
         for name, constant in self._layers.constants(torch).items():

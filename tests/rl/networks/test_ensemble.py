@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from vedette_rl.networks.batch_norm_folding import fold_batch_norm
 from vedette_rl.networks.layers import MlpSizes
 from vedette_rl.networks.numpy_nets import NumpyMlp, mlp_shapes
 from vedette_rl.networks.threads import load_torch_single_threaded
@@ -190,3 +191,22 @@ def test_batch_norm_of_all_members_at_once_is_that_of_each(
         assert torch.equal(ours, apart)
     for ours, apart in zip(gradients, gradients_apart, strict=True):
         torch.testing.assert_close(ours, apart, rtol=1e-5, atol=1e-6 * float(apart.abs().max()))
+
+
+def test_a_folded_network_is_the_normalized_one() -> None:
+    torch.manual_seed(0)
+    sizes = MlpSizes((4, 6, 5, 3), architecture="batch_norm")
+    network = EnsembleMlp(1, sizes)
+    for parameter in (*network.gains, *network.offsets, *(each[0] for each in network.statistics)):
+        parameter.data.normal_()
+    for each in network.statistics:
+        each.data[1].uniform_(0.0, 3.0)
+    arrays = {f"pi.{name}": p.detach().numpy() for name, p in network.named_parameters()}
+    folded = fold_batch_norm({"encoder.0": np.ones(2, np.float32), **arrays}, "pi")
+    assert folded.pop("encoder.0").tolist() == [1.0, 1.0]
+    plain = MlpSizes(sizes.sizes)
+    assert {name: array.shape for name, array in folded.items()} == mlp_shapes("pi", plain)
+    x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    expected = network(torch.from_numpy(x)).detach().numpy()[0]
+    found = NumpyMlp(folded, "pi", plain)(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
