@@ -151,7 +151,7 @@ class ActorCritic(SteppedAgent):
         self.networks: tuple[nn.Module, ...] = (self.pi, self.q)
         self._target: ParameterVector | None = None
         self._statistics: list[torch.Tensor] = []  # of batch normalization, running
-        if config.critic_architecture != "batch_norm":
+        if config.has_targets:
             # without the noise of a custom encoder's dropout, as `ValueAgent` has it
             self._q_target = build_seeded(build_critics, seed + 1, device).eval()
             self._target = ParameterVector(self._q_target, learns=False)

@@ -16,7 +16,7 @@ from vedette_rl.core.agent_config import (
     PositiveFraction,
 )
 from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Widths
-from vedette_rl.networks.layers import Architecture, CriticArchitecture
+from vedette_rl.networks.layers import BATCH_NORMS, Architecture, CriticArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.part import SettingsPart
@@ -142,7 +142,9 @@ class ActorCriticConfig(DrawnMemoryConfig):
     """each critic's network: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU
     (DroQ, arXiv:2110.02034, without its dropout); ``residual`` has a normalised residual block for
     each hidden size, which must be equal (SimBa, arXiv:2410.09754); ``batch_norm`` normalises each
-    layer's input over the batch and does without target critics (CrossQ, arXiv:1902.05605)."""
+    layer's input over the batch and does without target critics (CrossQ, arXiv:1902.05605);
+    ``batch_renorm`` is the same, and after 100,000 batches renormalises (Ioffe 2017,
+    arXiv:1702.03275), as CrossQ's code does."""
     n_critics: Annotated[int, Field(ge=1, le=1_000), IN_WEIGHTS, LEARNER_ONLY] = 2
     """Q-functions, of which the smallest counts (2: TD3, arXiv:1802.09477)."""
     critics_in_target: Annotated[int, Field(ge=0), LEARNER_ONLY] = 0
@@ -171,11 +173,15 @@ class ActorCriticConfig(DrawnMemoryConfig):
     first steps; a run that begins with another's weights (`learner.init_from`) does not, unless
     this is set."""
 
+    @property
+    def has_targets(self) -> bool:
+        """True if there are target critics: normalization over a batch does without."""
+        return self.critic_architecture not in BATCH_NORMS
+
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
         # the running statistics of its critics would be of rows that resemble one another
-        wrong = self.critic_architecture == "batch_norm"
-        self.refuse_beside_memory({"critic_architecture=mlp": wrong})
+        self.refuse_beside_memory({"critic_architecture=mlp": not self.has_targets})
         return self
 
     @model_validator(mode="after")

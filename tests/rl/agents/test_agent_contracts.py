@@ -205,6 +205,14 @@ class TestSacWithANormalizedPolicy(Pair):
     action = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
+class TestSacWithBatchRenorm(Pair):
+    __test__ = True
+    plain_td_errors = takes_weights = False  # of statistics, two copies are not one of weight 2
+    agent = "sac"
+    options = {**Pair.options, "critic_architecture": "batch_renorm"}  # noqa: RUF012
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
 @pytest.mark.slow
 class TestSacOnImages(Pair):
     __test__ = True

@@ -195,6 +195,19 @@ def test_a_normalized_policys_statistics_are_replayed_too(
     assert cuda.replayed >= 10
 
 
+def test_renormalization_begins_in_a_replayed_step(
+    cuda: StrictCuda, make_batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vedette_rl.networks.torch_network._RENORM_WARMUP", 15)
+    case = ("sac", Spaces(VECTOR, BOX), {"critic_architecture": "batch_renorm"})
+    renormalized = compare(cuda, case, 24, make_batch).get_state()["critics"]
+    assert renormalized["q.counted"] == 15
+    plain = build(PLAIN_SAC)
+    learn(plain, [make_batch(case[1], 8, seed) for seed in range(24)], 24)
+    mean = plain.get_state()["critics"]["q.statistics.1"]
+    assert not torch.equal(mean, renormalized["q.statistics.1"])
+
+
 def test_python_runs_each_kind_of_step_four_times(
     cuda: StrictCuda, make_batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -653,6 +653,7 @@ def test_both_observations_of_a_batch_are_shifted(make_batch: MakeBatch) -> None
     ("given", "learning_rate", "alpha_learning_rate", "policy_delay"),
     [
         ({}, 1e-3, 1e-3, 3),
+        ({"critic_architecture": "batch_renorm"}, 1e-3, 1e-3, 3),
         ({"critic_architecture": "mlp"}, 3e-4, 3e-4, 1),
         ({"critic_architecture": "residual", "policy_delay": 2}, 3e-4, 3e-4, 2),
         ({"critic_architecture": "layer_norm", "learning_rate": 1e-3}, 1e-3, 3e-4, 1),
@@ -667,6 +668,24 @@ def test_step_sizes_follow_the_critics_where_they_are_not_set(
     assert config.alpha_learning_rate == alpha_learning_rate
     assert config.policy_delay == policy_delay
     assert SacConfig(**config.model_dump()) == config
+
+
+def test_critics_with_renormalization_begin_as_those_without(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    """And have no targets either."""
+
+    def state(critics: str) -> dict[str, Any]:
+        agent = build(vector_box, critic_architecture=critics)
+        for step in range(3):
+            agent.opt(make_batch(vector_box, 16, seed=step))
+        return agent.get_state()
+
+    plain, found = state("batch_norm"), state("batch_renorm")
+    assert found["critics"].pop("q.counted") == 3
+    for moment in ("exp_avg", "exp_avg_sq"):
+        assert found["critics_adam"][moment].pop("q.counted") == 0
+    torch.testing.assert_close(found, plain, rtol=0.0, atol=0.0)
 
 
 def test_without_a_weight_of_entropy_the_state_is_finite(
