@@ -78,6 +78,8 @@ CASES: dict[str, tuple[str, gym.Space[Any], gym.Space[Any], dict[str, Any]]] = {
     "iqn, munchausen": ("iqn", VECTOR, HEADS, {"munchausen": MUNCHAUSEN}),
     "iqn, pixels": ("iqn", PIXELS, THREE, {}),
     "sac": ("sac", VECTOR, BOX, {}),
+    "sac, renormalized": ("sac", VECTOR, BOX, {"critic_architecture": "batch_renorm"}),
+    "sac, normalized policy": ("sac", VECTOR, BOX, {"policy_batch_norm": True}),
     "sac, paper": (
         "sac",
         VECTOR,

@@ -25,6 +25,7 @@ from vedette_rl.device.host_copy import PendingArrays, settled
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs, RandomShift
+from vedette_rl.networks.initial_values import build_lecun_normal
 from vedette_rl.networks.layers import LayersFactory, normalized_columns
 from vedette_rl.networks.observation import NetworkInput, choose_input, images_of
 from vedette_rl.networks.parameter_vector import ParameterVector
@@ -121,10 +122,15 @@ class ActorCritic(SteppedAgent):
         self._center = torch.from_numpy(actions.center).to(device)
         self._half_width = torch.from_numpy(actions.half_width).to(device)
 
-        self.build_policy = partial(build_network, config, spaces.observation, layers, size)
-        build_critics = partial(
+        self.build_policy: Callable[[], nn.Module] = partial(
+            build_network, config, spaces.observation, layers, size
+        )
+        build_critics: Callable[[], Critics] = partial(
             RecurrentCritics if config.core_size else Critics, config, seen, size
         )
+        if config.weight_init == "lecun_normal":
+            self.build_policy = partial(build_lecun_normal, self.build_policy)
+            build_critics = partial(build_lecun_normal, build_critics)
         self.pi = build_seeded(self.build_policy, seed, device)
         self.q = build_seeded(build_critics, seed + 1, device)
         self.shared_parts = shared_parts(config, seen)
@@ -145,7 +151,7 @@ class ActorCritic(SteppedAgent):
         self.networks: tuple[nn.Module, ...] = (self.pi, self.q)
         self._target: ParameterVector | None = None
         self._statistics: list[torch.Tensor] = []  # of batch normalization, running
-        if config.critic_architecture != "batch_norm":
+        if config.has_targets:
             # without the noise of a custom encoder's dropout, as `ValueAgent` has it
             self._q_target = build_seeded(build_critics, seed + 1, device).eval()
             self._target = ParameterVector(self._q_target, learns=False)
@@ -160,16 +166,17 @@ class ActorCritic(SteppedAgent):
         learning_rate: float,
         interval: int = 1,
         *,
-        decays: bool = True,
+        of_weights: bool = True,
     ) -> VectorAdam:
         """The optimizer of a vector, which takes a step in every `interval` optimization steps;
-        `decays`: with the weights' decay."""
+        `of_weights`: with the weights' decay and the configured first decay."""
         return VectorAdam(
             vector,
             learning_rate=learning_rate,
+            beta1=self._config.adam_beta1 if of_weights else 0.9,
             eps=self._config.adam_eps,
             max_grad_norm=self._config.max_grad_norm,
-            weight_decay=self._config.weight_decay if decays else 0.0,
+            weight_decay=self._config.weight_decay if of_weights else 0.0,
             schedule=self._config.schedule,
             interval=interval,
         )

@@ -16,7 +16,7 @@ from vedette_rl.core.agent_config import (
     PositiveFraction,
 )
 from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Widths
-from vedette_rl.networks.layers import Architecture, CriticArchitecture
+from vedette_rl.networks.layers import BATCH_NORMS, Architecture, CriticArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.part import SettingsPart
@@ -123,6 +123,9 @@ class ActorCriticConfig(DrawnMemoryConfig):
     """Adam's learning rate, for the policy and the critics (3e-4)."""
     adam_eps: Annotated[PositiveFloat, LEARNER_ONLY] = 1e-8
     """Adam's epsilon (1e-8: Adam's own)."""
+    adam_beta1: Annotated[float, Field(ge=0.0, lt=1.0), LEARNER_ONLY, LATER_KEY] = 0.9
+    """Adam's decay of the first moment, for the policy and the critics (0.9: Adam's own; 0.5:
+    CrossQ)."""
     weight_decay: Annotated[NonNegativeFloat, LEARNER_ONLY] = 0.0
     """AdamW's weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is Adam."""
     hidden_sizes: HiddenSizes = (256, 256)
@@ -136,13 +139,19 @@ class ActorCriticConfig(DrawnMemoryConfig):
     its own."""
     policy_architecture: Annotated[Architecture, IN_WEIGHTS] = "mlp"
     """the policy's network: ``mlp``, or as `critic_architecture`."""
+    weight_init: Annotated[Literal["torch", "lecun_normal"], LEARNER_ONLY, LATER_KEY] = "torch"
+    """initial values of the policy's and the critics' linear layers behind the encoder: ``torch``
+    has its own, uniform ones; ``lecun_normal`` normal ones of three times their variance and biases
+    of 0 (flax's, so CrossQ's)."""
     critic_hidden_sizes: Annotated[Widths, IN_WEIGHTS, LEARNER_ONLY] = ()
     """hidden layers of each critic; none: as the policy's."""
     critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS, LEARNER_ONLY] = "mlp"
     """each critic's network: ``mlp``; ``layer_norm`` normalises hidden layers before their ReLU
     (DroQ, arXiv:2110.02034, without its dropout); ``residual`` has a normalised residual block for
     each hidden size, which must be equal (SimBa, arXiv:2410.09754); ``batch_norm`` normalises each
-    layer's input over the batch and does without target critics (CrossQ, arXiv:1902.05605)."""
+    layer's input over the batch and does without target critics (CrossQ, arXiv:1902.05605);
+    ``batch_renorm`` is the same, and after 100,000 batches renormalises (Ioffe 2017,
+    arXiv:1702.03275), as CrossQ's code does."""
     n_critics: Annotated[int, Field(ge=1, le=1_000), IN_WEIGHTS, LEARNER_ONLY] = 2
     """Q-functions, of which the smallest counts (2: TD3, arXiv:1802.09477)."""
     critics_in_target: Annotated[int, Field(ge=0), LEARNER_ONLY] = 0
@@ -181,11 +190,15 @@ class ActorCriticConfig(DrawnMemoryConfig):
     another. None: the environment's time limit, at most 10,000, which a run saves; 1,000 where it
     has none."""
 
+    @property
+    def has_targets(self) -> bool:
+        """True if there are target critics: normalization over a batch does without."""
+        return self.critic_architecture not in BATCH_NORMS
+
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
         # the running statistics of its critics would be of rows that resemble one another
-        wrong = self.critic_architecture == "batch_norm"
-        self.refuse_beside_memory({"critic_architecture=mlp": wrong})
+        self.refuse_beside_memory({"critic_architecture=mlp": not self.has_targets})
         return self
 
     @model_validator(mode="after")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from vedette_rl.settings.stored import ScheduleConfig
 
 
+_BETA2 = 0.999
+"""The decay of the second moment, Adam's own."""
+
 _NEGLIGIBLE = 1e-30
 """Moments below this move nothing: the denominator is at least eps."""
 
@@ -59,6 +62,7 @@ class VectorAdam:
     Args:
         vector: the parameters that are optimized.
         learning_rate: the step size.
+        beta1: the decay of the first moment.
         eps: the number added to the denominator.
         max_grad_norm: the gradient is scaled down to this norm; 0 is off.
         weight_decay: AdamW's (Loshchilov & Hutter 2019, arXiv:1711.05101); 0 is off.
@@ -74,6 +78,7 @@ class VectorAdam:
         vector: ParameterVector,
         *,
         learning_rate: float,
+        beta1: float = 0.9,
         eps: float = 1e-8,
         max_grad_norm: float = 0.0,
         weight_decay: float = 0.0,
@@ -107,6 +112,7 @@ class VectorAdam:
         self._held = vector.frozen_views(vector.data) if weight_decay else []
         self._tensors = AdamTensors(
             self._rate if self._schedule is not None else learning_rate,
+            beta1,
             eps,
             weight_decay,
             vector.data,
@@ -282,6 +288,7 @@ class AdamTensors:
 
     Args:
         learning_rate: the step size; a tensor where a schedule changes it.
+        beta1: the decay of the first moment.
         eps: the number added to the denominator.
         weight_decay: AdamW's; 0 is off.
         parameter, grad, exp_avg, exp_avg_sq: vectors of one layout.
@@ -289,6 +296,7 @@ class AdamTensors:
     """
 
     learning_rate: float | torch.Tensor
+    beta1: float
     eps: float
     weight_decay: float
     parameter: torch.Tensor
@@ -337,8 +345,8 @@ class AdamTensors:
             [],
             [self.step],
             lr=self.learning_rate,
-            beta1=0.9,
-            beta2=0.999,
+            beta1=self.beta1,
+            beta2=_BETA2,
             weight_decay=self.weight_decay,
             eps=self.eps,
             amsgrad=False,
@@ -354,6 +362,7 @@ class AdamTensors:
         optimizer = kind(
             [leaf],
             lr=self.learning_rate,
+            betas=(self.beta1, _BETA2),
             eps=self.eps,
             weight_decay=self.weight_decay,
             capturable=leaf.device.type == "cuda",
@@ -412,11 +421,11 @@ def _steps_by_numbers(adam: AdamTensors, make: Callable[[AdamTensors], UpdateSte
     expected = [parameter, exp_avg, exp_avg_sq]
     steps += 2  # the one that was left out counts
     grad /= divisor
-    exp_avg = 0.9 * exp_avg + 0.1 * grad
-    exp_avg_sq = 0.999 * exp_avg_sq + 0.001 * grad**2
-    deviation = math.sqrt(exp_avg_sq / (1 - 0.999**steps)) + adam.eps
+    exp_avg = adam.beta1 * exp_avg + (1 - adam.beta1) * grad
+    exp_avg_sq = _BETA2 * exp_avg_sq + (1 - _BETA2) * grad**2
+    deviation = math.sqrt(exp_avg_sq / (1 - _BETA2**steps)) + adam.eps
     parameter *= 1 - learning_rate * adam.weight_decay
-    parameter -= learning_rate * exp_avg / (1 - 0.9**steps) / deviation
+    parameter -= learning_rate * exp_avg / (1 - adam.beta1**steps) / deviation
     expected += [parameter, exp_avg, exp_avg_sq]
     pairs = zip(found, expected, strict=True)
     return all(math.isclose(ours, right, rel_tol=1e-4, abs_tol=1e-5) for ours, right in pairs)

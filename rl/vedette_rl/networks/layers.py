@@ -30,8 +30,11 @@ Array = Any
 Architecture = Literal["mlp", "layer_norm", "residual"]
 """What is between the linear layers of a perceptron; see `MlpSizes`."""
 
-CriticArchitecture = Literal[Architecture, "batch_norm"]
+CriticArchitecture = Literal[Architecture, "batch_norm", "batch_renorm"]
 """The same of critics, which torch alone computes."""
+
+BATCH_NORMS = ("batch_norm", "batch_renorm")
+"""Those that normalise over a batch, of critics that do without targets."""
 
 TanhArchitecture = Literal[Architecture, "tanh"]
 """The same of on-policy agents."""
@@ -54,8 +57,8 @@ class MlpSizes:
         architecture: ``mlp`` has a ReLU after each hidden layer, ``layer_norm`` a normalization
             before that, and ``residual`` has a residual block in each one's place, all of the
             first one's width (SimBa, Lee et al. 2024, arXiv:2410.09754, section 4).
-            ``batch_norm`` has batch normalization in front of each linear layer, of an
-            `EnsembleMlp` alone. ``tanh`` has tanh in the ReLU's place.
+            ``batch_norm`` and ``batch_renorm`` have batch normalization in front of each linear
+            layer, of an `EnsembleMlp` alone. ``tanh`` has tanh in the ReLU's place.
     """
 
     sizes: tuple[int, ...]

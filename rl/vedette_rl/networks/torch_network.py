@@ -29,6 +29,7 @@ from vedette_rl.networks.encoder import (
     build_encoder,
 )
 from vedette_rl.networks.layers import (
+    BATCH_NORMS,
     MEAN,
     SCALE,
     LayersFactory,
@@ -48,8 +49,12 @@ _OUTLIER, _BEFORE_OUTLIERS = 30.0, 100
 _LARGEST = 1e17
 """What is further from the mean counts as this far: squares and their sums are float32's."""
 
-_BATCH_NORM_RATE, _BATCH_NORM_EPS = 0.01, 1e-3
+_BATCH_NORM_RATE, BATCH_NORM_EPS = 0.01, 1e-3
 """How far a batch moves the running statistics, and what is added to a variance (CrossQ's code)."""
+
+_RENORM_WARMUP, _RENORM_R_MAX, _RENORM_D_MAX = 100_000, 3.0, 5.0
+"""Batches before `batch_renorm` differs from `batch_norm`, and the bounds of r and d (CrossQ's
+code)."""
 
 
 class _TorchSteps:
@@ -91,6 +96,11 @@ class EnsembleMlp(_TorchSteps, nn.Module):
     parameters without a gradient. The layer could learn the offset by its own bias, but not as
     fast: there a step of Adam moves the mean of a value by one step size, here by eight at first.
 
+    ``batch_renorm`` is the same for so many batches, and from then on normalises a batch nearly as
+    the running statistics do: to ``gain (r (x - mean) / deviation + d) + offset``, r and d from
+    both statistics, within bounds and without a gradient (Ioffe 2017, arXiv:1702.03275, algorithm
+    1).
+
     Args:
         members: K.
         sizes: the sizes of each.
@@ -107,7 +117,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             self.biases.append(torch.empty(members, 1, after).uniform_(-bound, bound))
         self._members = members
         self._sizes = sizes
-        self._normalizes = sizes.architecture == "batch_norm"
+        self._normalizes = sizes.architecture in BATCH_NORMS
         self._counts = False
         self.gains = nn.ParameterList()  # (K, before)
         self.offsets = nn.ParameterList()  # (K, before)
@@ -118,6 +128,9 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             self.offsets.append(nn.Parameter(zero.clone()))
             statistics = torch.stack([zero, one])
             self.statistics.append(nn.Parameter(statistics, requires_grad=False))
+        self._renormalizes = sizes.architecture == "batch_renorm"
+        if self._renormalizes:  # batches, up to `_RENORM_WARMUP`
+            self.counted = nn.Parameter(torch.zeros(()), requires_grad=False)
 
     def forward(self, x_BF: torch.Tensor, counts: bool = False) -> torch.Tensor:
         """``(K, B, sizes[-1])``.
@@ -129,15 +142,36 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         self._counts = counts
         x_KBF = x_BF.expand(self._members, *x_BF.shape)
         output: torch.Tensor = self._sizes.forward(self, x_KBF)
+        if counts and self._renormalizes:
+            self.counted.detach().add_(1.0).clamp_(max=_RENORM_WARMUP)
         return output
+
+    def _affine(self, k: int, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gain and offset ``(K, before)`` of layer `k`'s normalised input, with r and d in them."""
+        gain, offset = self.gains[k], self.offsets[k]
+        if not (self._counts and self._renormalizes):
+            return gain, offset
+        with torch.no_grad():
+            running_mean, running_variance = self.statistics[k]
+            # `torch.var_mean` takes twenty times as long on a CPU
+            mean = x.mean(dim=1)
+            variance = (x - mean.unsqueeze(1)).square_().mean(dim=1)
+            deviation = (running_variance + BATCH_NORM_EPS).sqrt()
+            r = ((variance + BATCH_NORM_EPS).sqrt() / deviation).clamp(
+                1.0 / _RENORM_R_MAX, _RENORM_R_MAX
+            )
+            d = ((mean - running_mean) / deviation).clamp(-_RENORM_D_MAX, _RENORM_D_MAX)
+            warm = self.counted >= _RENORM_WARMUP
+            r, d = torch.where(warm, r, 1.0), torch.where(warm, d, 0.0)
+        return gain * r, gain * d + offset
 
     def _normalize_batch(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """Layer `k`'s input by batch normalization, of each member by itself."""
         if x.is_cuda:
             return self._normalize_together(k, x)
         statistics = self.statistics[k].detach()
-        settings = self._counts, _BATCH_NORM_RATE, _BATCH_NORM_EPS
-        members = zip(x, *statistics, self.gains[k], self.offsets[k], strict=True)
+        settings = self._counts, _BATCH_NORM_RATE, BATCH_NORM_EPS
+        members = zip(x, *statistics, *self._affine(k, x), strict=True)
         return torch.stack(
             [
                 functional.batch_norm(one, mean, variance, gain, offset, *settings)
@@ -149,15 +183,16 @@ class EnsembleMlp(_TorchSteps, nn.Module):
         """The same in one operation, which has all features of all members as its channels: a GPU
         has fewer kernels to start. On a CPU it takes 2 % of a step longer, for copies."""
         mean, variance = self.statistics[k].detach().flatten(1)
+        gain, offset = self._affine(k, x)
         normalized = functional.batch_norm(
             x.transpose(0, 1).flatten(1),
             mean,
             variance,
-            self.gains[k].flatten(),
-            self.offsets[k].flatten(),
+            gain.flatten(),
+            offset.flatten(),
             self._counts,
             _BATCH_NORM_RATE,
-            _BATCH_NORM_EPS,
+            BATCH_NORM_EPS,
         )
         return normalized.view(len(normalized), self._members, -1).transpose(0, 1)
 
@@ -191,7 +226,8 @@ class TorchParts(nn.Module):
             self.core = nn.GRU(self.encoder.features, config.core_size, batch_first=True)
         self._layers = layers(config, layer_sizes(config, seen, self.encoder.features), size)
         for name, mlp in self._layers.mlps.items():
-            self.add_module(name, Mlp(mlp))
+            normalizes = mlp.architecture == "batch_norm"
+            self.add_module(name, EnsembleMlp(1, mlp) if normalizes else Mlp(mlp))
         for name, count in self._layers.vectors.items():
             self.register_parameter(name, nn.Parameter(torch.zeros(count)))
         for name, constant in self._layers.constants(torch).items():

@@ -51,6 +51,11 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
     if imitation is not None and imitation.loss != "none" and not config.replay.sources:
         why = f"is {imitation.loss}, and replay.sources names nobody to imitate"
         yield SettingError("agent.imitation.loss", why, "set replay.sources.NAME.data, or none")
+    if config.learner.init_from is not None and getattr(config.agent, "policy_batch_norm", False):
+        why = "a policy that learns with batch normalization begins with weights of its own"
+        yield SettingError(
+            "learner.init_from", why, "leave it out, or agent.policy_batch_norm=false"
+        )
     if config.learner.snapshot is not None and not config.replay.sync_interval_s:
         why = "is 0, and learner.snapshot copies what was synced"
         yield SettingError("replay.sync_interval_s", why, "set 5, or learner.snapshot=none")

@@ -153,8 +153,11 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
         yield "agent.noise_color agent.noise_steps", "agent.exploration_noise is 0"
     if isinstance(agent, ActorCriticConfig) and agent.n_quantiles > 1:
         yield "agent.loss", "critics of several quantiles have their own loss"
-    if isinstance(agent, SacConfig) and agent.critic_architecture == "batch_norm":
-        why = "agent.critic_architecture is batch_norm, which does without target critics"
+    if isinstance(agent, SacConfig) and not agent.has_targets:
+        why = (
+            f"agent.critic_architecture is {agent.critic_architecture}, which does without target "
+        )
+        why += "critics"
         yield "agent.tau agent.target_update_interval", why
 
 

@@ -196,6 +196,23 @@ class TestModernSacOnNestedObservations(Pair):
     }
 
 
+class TestSacWithANormalizedPolicy(Pair):
+    __test__ = True
+    plain_td_errors = takes_weights = False  # of statistics, two copies are not one of weight 2
+    agent = "sac"
+    options = {**Pair.options, "policy_batch_norm": True, "policy_delay": 1}  # noqa: RUF012
+    observation = PIXELS
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+class TestSacWithBatchRenorm(Pair):
+    __test__ = True
+    plain_td_errors = takes_weights = False  # of statistics, two copies are not one of weight 2
+    agent = "sac"
+    options = {**Pair.options, "critic_architecture": "batch_renorm"}  # noqa: RUF012
+    action = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
 @pytest.mark.slow
 class TestSacOnImages(Pair):
     __test__ = True

@@ -90,6 +90,7 @@ RECURRENT: list[Case] = [
 ]
 PLAIN_SAC = ("sac", Spaces(VECTOR, BOX), {})
 TD3 = ("td3", Spaces(VECTOR, BOX), {})
+NORMALIZED_SAC = ("sac", Spaces(VECTOR, BOX), {"policy_batch_norm": True, "policy_delay": 2})
 PIXEL_SAC = ("sac", Spaces(PIXELS, BOX), {"image_features": 8, "convolutions": "small"})
 Case = tuple[str, Spaces, dict[str, Any]]
 CASES: list[Case] = [DQN, IQN, MUNCHAUSEN, SAC, TD3]
@@ -185,6 +186,26 @@ def test_steps_on_sequences_are_replayed_too(case: Case, cuda: StrictCuda) -> No
 def test_shifted_images_are_replayed_too(cuda: StrictCuda, make_batch: Any) -> None:
     compare(cuda, PIXEL_SAC, 12, make_batch)
     assert cuda.replayed
+
+
+def test_a_normalized_policys_statistics_are_replayed_too(
+    cuda: StrictCuda, make_batch: Any
+) -> None:
+    compare(cuda, NORMALIZED_SAC, 24, make_batch)
+    assert cuda.replayed >= 10
+
+
+def test_renormalization_begins_in_a_replayed_step(
+    cuda: StrictCuda, make_batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vedette_rl.networks.torch_network._RENORM_WARMUP", 15)
+    case = ("sac", Spaces(VECTOR, BOX), {"critic_architecture": "batch_renorm"})
+    renormalized = compare(cuda, case, 24, make_batch).get_state()["critics"]
+    assert renormalized["q.counted"] == 15
+    plain = build(PLAIN_SAC)
+    learn(plain, [make_batch(case[1], 8, seed) for seed in range(24)], 24)
+    mean = plain.get_state()["critics"]["q.statistics.1"]
+    assert not torch.equal(mean, renormalized["q.statistics.1"])
 
 
 def test_python_runs_each_kind_of_step_four_times(

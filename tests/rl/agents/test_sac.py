@@ -89,9 +89,16 @@ class Plain:
         self.config = config
         self.opt_steps = 0
         norm = config.policy_architecture == "layer_norm"
-        self.pi = self._mlp([state["policy"][f"policy.{k}.weight"] for k in range(3)], norm)
+        policy = state["policy"]
+        if config.policy_batch_norm:  # a perceptron of its own in the first place of several
+            policy = {f"policy.{k}.weight": policy[f"policy.weights.{k}"][0].t() for k in range(3)}
+            biases = {f"policy.{k}.bias": state["policy"][f"policy.biases.{k}"] for k in range(3)}
+            policy |= {name: bias.flatten() for name, bias in biases.items()}
+        self.pi = self._mlp([policy[f"policy.{k}.weight"] for k in range(3)], norm)
         for k, layer in enumerate(self._linear(self.pi)):
-            layer.bias.data.copy_(state["policy"][f"policy.{k}.bias"])
+            layer.bias.data.copy_(policy[f"policy.{k}.bias"])
+        if config.policy_batch_norm:
+            self.pi = self._normalized(self.pi)
         self.joint = config.critic_architecture == "batch_norm"
         self.critics = [self._critic(state["critics"], k) for k in range(config.n_critics)]
         targets = range(0 if self.joint else config.n_critics)
@@ -100,7 +107,8 @@ class Plain:
         self.log_alpha = state["temperature"]["log_alpha"].clone().requires_grad_()
         self.noise = torch.Generator().set_state(state["noise"])
         both = [p for critic in self.critics for p in critic.parameters()]
-        settings = {"eps": config.adam_eps, "weight_decay": config.weight_decay}
+        settings: dict[str, Any] = {"eps": config.adam_eps, "weight_decay": config.weight_decay}
+        settings["betas"] = (config.adam_beta1, 0.999)
         self.critics_adam = torch.optim.AdamW(both, lr=0.01, **settings)
         self.pi_adam = torch.optim.AdamW(self.pi.parameters(), lr=0.01, **settings)
         self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=0.02, eps=config.adam_eps)
@@ -124,8 +132,11 @@ class Plain:
         network = self._mlp([state[f"q.weights.{k}"][member].t() for k in range(3)], norm)
         for k, layer in enumerate(self._linear(network)):
             layer.bias.data.copy_(state[f"q.biases.{k}"][member, 0])
-        if not self.joint:
-            return network
+        return self._normalized(network) if self.joint else network
+
+    @staticmethod
+    def _normalized(network: nn.Sequential) -> nn.Sequential:
+        """The same with batch normalization in front of each linear layer."""
         layers: list[nn.Module] = []
         for layer in network:
             if isinstance(layer, nn.Linear):
@@ -230,7 +241,9 @@ class Plain:
         return [q[: len(x)] for q in both], [q[len(x) :].detach() for q in both]
 
     def improve_policy(self, obs: torch.Tensor, alpha: torch.Tensor) -> None:
+        self.pi.train()
         a, log_pi = self.act(obs)
+        self.pi.eval()
         q = torch.stack([critic(torch.cat([obs, a], 1)).mean(dim=1) for critic in self.critics])
         plain = self.config.n_quantiles == 1 and not self.config.critics_in_target
         q = q.amin(dim=0) if plain else q.mean(dim=0)
@@ -250,6 +263,7 @@ class Plain:
         {},
         {"adam_eps": 1.0},  # steps in proportion to the gradient: its size shows
         {"adam_eps": 1.0, "max_grad_norm": 0.5},
+        {"adam_eps": 1.0, "adam_beta1": 0.5},  # not of alpha
         {"adam_eps": 1.0, "target_entropy": 1.5},
         {"target_update_interval": 3},
         {"loss": "huber"},
@@ -259,6 +273,8 @@ class Plain:
         {"adam_eps": 1.0, "critic_architecture": "batch_norm", "policy_delay": 2},
         {"adam_eps": 1.0, "critic_architecture": "batch_norm", "n_quantiles": 3},
         {"critic_architecture": "batch_norm", "n_critics": 3, "critics_in_target": 2},
+        {"adam_eps": 1.0, "policy_batch_norm": True, "policy_delay": 2},
+        {"policy_batch_norm": True, "critic_architecture": "batch_norm", "weight_decay": 0.5},
         {"adam_eps": 1.0, "policy_delay": 3, "weight_decay": 0.5},
         {"adam_eps": 1.0, "n_critics": 4, "critics_in_target": 2},
         {"adam_eps": 1.0, "n_critics": 3, "n_quantiles": 5, "dropped_quantiles": 1},
@@ -289,9 +305,20 @@ def test_steps_equal_those_of_a_plain_formulation(
     torch.testing.assert_close(
         state["temperature"]["log_alpha"], plain.log_alpha.detach(), rtol=1e-4, atol=1e-5
     )
+    policy = state["policy"]
+    last = policy["policy.weights.2"][0].t() if "policy.weights.2" in policy else None
     torch.testing.assert_close(
-        state["policy"]["policy.2.weight"], plain.pi[-1].weight.detach(), rtol=1e-2, atol=1e-4
+        policy["policy.2.weight"] if last is None else last,
+        plain.pi[-1].weight.detach(),
+        rtol=1e-2,
+        atol=1e-4,
     )
+    for k, each in enumerate(one for one in plain.pi if isinstance(one, nn.BatchNorm1d)):
+        ours = policy[f"policy.statistics.{k}"][:, 0]
+        assert each.running_mean is not None
+        assert each.running_var is not None
+        running = torch.stack([each.running_mean, each.running_var])
+        torch.testing.assert_close(ours, running, rtol=1e-3, atol=1e-5)
     ours, theirs = ("critics", plain.critics) if plain.joint else ("target", plain.targets)
     torch.testing.assert_close(
         state[ours]["q.weights.1"][1].t(),
@@ -304,6 +331,61 @@ def test_steps_equal_those_of_a_plain_formulation(
         found = [each for each in plain.critics[1] if isinstance(each, nn.BatchNorm1d)][1]
         torch.testing.assert_close(mean, found.running_mean, rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(variance, found.running_var, rtol=1e-3, atol=1e-5)
+
+
+def test_a_normalized_policy_is_published_as_a_plain_network(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    """By its running statistics, under a plain policy's names, and actors are told of none."""
+    agent = build(vector_box, policy_batch_norm=True, policy_delay=1)
+    obs = {"obs": 3.0 * torch.randn(20, 4)}
+    for step in range(20):
+        agent.opt(make_batch(vector_box, 16, seed=step))
+    model = agent.model_info()
+    plain = build(vector_box).model_info()
+    assert {n: a.shape for n, a in model.arrays.items()} == {
+        n: a.shape for n, a in plain.arrays.items()
+    }
+    assert all(array.dtype == np.float32 for array in model.arrays.values())
+    mean = agent.pi(obs).detach()[:, :2].numpy()
+    action = policy_for(agent, vector_box).act({"obs": obs["obs"].numpy()}, explore=False)
+    np.testing.assert_allclose(action, np.tanh(mean) * [2, 5] + [0, 5], rtol=1e-4, atol=1e-4)
+    of_batch = agent.pi(obs, True).detach()[:, :2].numpy()
+    assert np.abs(of_batch - mean).max() > 0.01
+    other = build(vector_box, policy_batch_norm=True, policy_delay=1, seed=5)
+    other.set_state(agent.get_state())
+    for name, array in other.model_info().arrays.items():
+        np.testing.assert_array_equal(array, agent.model_info().arrays[name])
+
+
+def test_a_normalized_policy_counts_the_batches_that_it_learns_from(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    agent = build(vector_box, policy_batch_norm=True, policy_delay=3)
+    batches = [make_batch(vector_box, 16, seed=step) for step in range(3)]
+    for batch in batches[:2]:
+        agent.opt(batch)
+    statistics = agent.get_state()["policy"]["policy.statistics.0"]
+    assert statistics.tolist() == [[[0.0] * 4], [[1.0] * 4]]
+    agent.opt(batches[2])
+    mean, variance = agent.get_state()["policy"]["policy.statistics.0"][:, 0]
+    torch.testing.assert_close(mean, 0.01 * batches[2]["obs"].mean(0))
+    torch.testing.assert_close(variance, 0.99 + 0.01 * batches[2]["obs"].var(0))
+
+
+@pytest.mark.parametrize(
+    ("beside", "fix"),
+    [
+        ({"policy_architecture": "residual"}, "beside residual: set policy_architecture=mlp"),
+        ({"imitation": {"loss": "cross_entropy"}}, "cross_entropy: set imitation.loss=none"),
+        ({"memory": "gru"}, "memory is gru, .*: set policy_batch_norm=false"),
+    ],
+)
+def test_a_normalized_policy_is_refused_beside_what_is_not_built(
+    beside: dict[str, Any], fix: str
+) -> None:
+    with pytest.raises(ValueError, match=fix):
+        SacConfig(policy_batch_norm=True, **beside)
 
 
 def test_an_action_without_dimensions_is_learned_from(make_batch: MakeBatch) -> None:
@@ -571,6 +653,7 @@ def test_both_observations_of_a_batch_are_shifted(make_batch: MakeBatch) -> None
     ("given", "learning_rate", "alpha_learning_rate", "policy_delay"),
     [
         ({}, 1e-3, 1e-3, 3),
+        ({"critic_architecture": "batch_renorm"}, 1e-3, 1e-3, 3),
         ({"critic_architecture": "mlp"}, 3e-4, 3e-4, 1),
         ({"critic_architecture": "residual", "policy_delay": 2}, 3e-4, 3e-4, 2),
         ({"critic_architecture": "layer_norm", "learning_rate": 1e-3}, 1e-3, 3e-4, 1),
@@ -585,6 +668,24 @@ def test_step_sizes_follow_the_critics_where_they_are_not_set(
     assert config.alpha_learning_rate == alpha_learning_rate
     assert config.policy_delay == policy_delay
     assert SacConfig(**config.model_dump()) == config
+
+
+def test_critics_with_renormalization_begin_as_those_without(
+    vector_box: Spaces, make_batch: MakeBatch
+) -> None:
+    """And have no targets either."""
+
+    def state(critics: str) -> dict[str, Any]:
+        agent = build(vector_box, critic_architecture=critics)
+        for step in range(3):
+            agent.opt(make_batch(vector_box, 16, seed=step))
+        return agent.get_state()
+
+    plain, found = state("batch_norm"), state("batch_renorm")
+    assert found["critics"].pop("q.counted") == 3
+    for moment in ("exp_avg", "exp_avg_sq"):
+        assert found["critics_adam"][moment].pop("q.counted") == 0
+    torch.testing.assert_close(found, plain, rtol=0.0, atol=0.0)
 
 
 def test_without_a_weight_of_entropy_the_state_is_finite(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from vedette_rl.networks.batch_norm_folding import fold_batch_norm
 from vedette_rl.networks.layers import MlpSizes
 from vedette_rl.networks.numpy_nets import NumpyMlp, mlp_shapes
 from vedette_rl.networks.threads import load_torch_single_threaded
@@ -165,16 +166,82 @@ def test_a_process_that_uses_torch_keeps_its_threads() -> None:
         torch.set_num_threads(before)
 
 
+RENORM_WARMUP = 100_000
+
+
+def test_batch_renorm_by_hand() -> None:
+    """Ioffe's equations once 100,000 batches were counted, with r and d beyond their bounds, too;
+    until then it is batch normalization bit by bit."""
+    torch.manual_seed(0)
+    network = EnsembleMlp(2, MlpSizes((3, 4, 1), architecture="batch_renorm"))
+    plain = EnsembleMlp(2, MlpSizes((3, 4, 1), architecture="batch_norm"))
+    for parameter in (*network.gains, *network.offsets):
+        parameter.data.normal_()
+    for each in network.statistics:
+        each.data[1].uniform_(0.5, 2.0)
+    plain.load_state_dict(network.state_dict(), strict=False)
+    x = torch.randn(50, 3) * torch.tensor([1.0, 9.0, 0.05]) + torch.tensor([0.1, 20.0, -20.0])
+
+    def learned(found: EnsembleMlp) -> list[torch.Tensor]:
+        found.zero_grad()
+        output = found(x, counts=True)
+        torch.autograd.backward(output.square().sum())
+        gradients = (p.grad for p in found.parameters() if p.grad is not None)
+        return [output.detach(), *gradients, *found.statistics]
+
+    network.counted.data.fill_(RENORM_WARMUP - 1)
+    for ours, theirs in zip(learned(network), learned(plain), strict=True):
+        assert torch.equal(ours, theirs)
+    assert network.counted == RENORM_WARMUP
+
+    def expected(member: int) -> torch.Tensor:
+        y = x
+        for k in (0, 1):
+            mean, variance = before[k][:, member]
+            deviation = (variance + 1e-3).sqrt()
+            batch_deviation = (y.var(0, correction=0) + 1e-3).sqrt()
+            r = (batch_deviation / deviation).clip(1 / 3, 3).detach()
+            d = ((y.mean(0) - mean) / deviation).clip(-5, 5).detach()
+            bounds.append((float(r.min()), float(r.max()), float(d.min()), float(d.max())))
+            normalized = (y - y.mean(0)) / batch_deviation * r + d
+            normalized = network.gains[k][member] * normalized + network.offsets[k][member]
+            y = normalized @ network.weights[k][member] + network.biases[k][member]
+            y = torch.relu(y) if k == 0 else y
+        return y
+
+    bounds: list[tuple[float, ...]] = []
+    before = [each.detach().clone() for each in network.statistics]
+    outputs = torch.stack([expected(member) for member in (0, 1)])
+    assert bounds[0] == (pytest.approx(1 / 3), 3.0, -5.0, 5.0)
+    learning = [p for p in network.parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(outputs.square().sum(), learning)
+    network.zero_grad()
+    found = network(x, counts=True)
+    torch.autograd.backward(found.square().sum())
+    torch.testing.assert_close(found, outputs, rtol=1e-4, atol=1e-5)
+    for parameter, gradient in zip(learning, gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-4)
+    mean, variance = network.statistics[0][:, 1]
+    torch.testing.assert_close(mean, 0.99 * before[0][0, 1] + 0.01 * x.mean(0))
+    torch.testing.assert_close(variance, 0.99 * before[0][1, 1] + 0.01 * x.var(0))
+    assert network.counted == RENORM_WARMUP
+    plain.load_state_dict(network.state_dict(), strict=False)
+    assert torch.equal(network(x), plain(x))
+
+
+@pytest.mark.parametrize("architecture", ["batch_norm", "batch_renorm"])
 @pytest.mark.parametrize("counts", [True, False])
 @pytest.mark.parametrize("features", [3, 17, 256])
 def test_batch_norm_of_all_members_at_once_is_that_of_each(
-    features: int, counts: bool, monkeypatch: pytest.MonkeyPatch
+    features: int, counts: bool, architecture: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values and running statistics bit by bit, gradients to the rounding of their sums."""
 
     def results() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         torch.manual_seed(0)
-        network = EnsembleMlp(3, MlpSizes((features, 20, 1), architecture="batch_norm"))
+        network = EnsembleMlp(3, MlpSizes((features, 20, 1), architecture=architecture))
+        if architecture == "batch_renorm":
+            network.counted.data.fill_(RENORM_WARMUP)
         for parameter in (*network.gains, *network.offsets):
             parameter.data += 0.1 * torch.randn_like(parameter)
         x = (3.0 * torch.randn(64, features) + 1.0).requires_grad_()
@@ -190,3 +257,22 @@ def test_batch_norm_of_all_members_at_once_is_that_of_each(
         assert torch.equal(ours, apart)
     for ours, apart in zip(gradients, gradients_apart, strict=True):
         torch.testing.assert_close(ours, apart, rtol=1e-5, atol=1e-6 * float(apart.abs().max()))
+
+
+def test_a_folded_network_is_the_normalized_one() -> None:
+    torch.manual_seed(0)
+    sizes = MlpSizes((4, 6, 5, 3), architecture="batch_norm")
+    network = EnsembleMlp(1, sizes)
+    for parameter in (*network.gains, *network.offsets, *(each[0] for each in network.statistics)):
+        parameter.data.normal_()
+    for each in network.statistics:
+        each.data[1].uniform_(0.0, 3.0)
+    arrays = {f"pi.{name}": p.detach().numpy() for name, p in network.named_parameters()}
+    folded = fold_batch_norm({"encoder.0": np.ones(2, np.float32), **arrays}, "pi")
+    assert folded.pop("encoder.0").tolist() == [1.0, 1.0]
+    plain = MlpSizes(sizes.sizes)
+    assert {name: array.shape for name, array in folded.items()} == mlp_shapes("pi", plain)
+    x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    expected = network(torch.from_numpy(x)).detach().numpy()[0]
+    found = NumpyMlp(folded, "pi", plain)(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)

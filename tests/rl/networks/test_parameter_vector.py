@@ -19,14 +19,18 @@ from vedette_rl.storage.checkpoints import find_not_finite
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
 @pytest.mark.parametrize("max_grad_norm", [0.0, 0.1, 1e6])
-def test_adam_on_a_vector_equals_torchs_adam(max_grad_norm: float, weight_decay: float) -> None:
+@pytest.mark.parametrize("beta1", [0.9, 0.5])
+def test_adam_on_a_vector_equals_torchs_adam(
+    beta1: float, max_grad_norm: float, weight_decay: float
+) -> None:
     torch.manual_seed(0)
     ours, theirs = Mlp(MlpSizes((3, 5, 2))), Mlp(MlpSizes((3, 5, 2)))
     theirs.load_state_dict(ours.state_dict())
     vector = ParameterVector(ours, learns=True)
     settings = {"eps": 1e-4, "weight_decay": weight_decay}
-    adam = VectorAdam(vector, learning_rate=0.02, max_grad_norm=max_grad_norm, **settings)
-    reference = torch.optim.AdamW(theirs.parameters(), lr=0.02, **settings)
+    clipped = {"max_grad_norm": max_grad_norm, **settings}
+    adam = VectorAdam(vector, learning_rate=0.02, beta1=beta1, **clipped)
+    reference = torch.optim.AdamW(theirs.parameters(), lr=0.02, betas=(beta1, 0.999), **settings)
     for _ in range(20):
         x = torch.randn(6, 3)
         adam.zero_grad()
@@ -56,15 +60,23 @@ ADAM = torch.optim.Adam
 
 @pytest.mark.parametrize("max_grad_norm", [0.0, 0.1])
 @pytest.mark.parametrize("fused_optimizer", [True, False])
+@pytest.mark.parametrize(("beta1", "counts"), [(0.9, (70, 60)), (0.5, (20, 15))])
 def test_without_the_private_call_a_step_is_the_same_to_rounding(
-    monkeypatch: pytest.MonkeyPatch, fused_optimizer: bool, max_grad_norm: float
+    monkeypatch: pytest.MonkeyPatch,
+    beta1: float,
+    counts: tuple[int, int],
+    fused_optimizer: bool,
+    max_grad_norm: float,
 ) -> None:
+    """With a decay of 0.5 a rounding grows twentyfold in ten steps later on."""
+
     def trained(steps: tuple[int, int]) -> tuple[Mlp, VectorAdam]:
         """Its state goes through get_state and set_state after the first of the two counts."""
         torch.manual_seed(0)
         network = Mlp(MlpSizes((3, 5, 2)))
         vector = ParameterVector(network, learns=True)
-        settings = {"learning_rate": 0.02, "eps": 1e-4, "max_grad_norm": max_grad_norm}
+        settings = {"learning_rate": 0.02, "beta1": beta1, "eps": 1e-4}
+        settings["max_grad_norm"] = max_grad_norm
         adam = VectorAdam(vector, **settings)
         for count in steps:
             for _ in range(count):
@@ -76,14 +88,14 @@ def test_without_the_private_call_a_step_is_the_same_to_rounding(
             adam.set_state(state)
         return network, adam
 
-    expected, adam = trained((70, 60))
+    expected, adam = trained(counts)
     monkeypatch.setattr(AdamTensors, "_fused_step", _no_fused_call)
     if not fused_optimizer:
         monkeypatch.setattr(torch.optim, "Adam", _no_fused_optimizer)
-    found, other = trained((70, 60))
+    found, other = trained(counts)
     for name, parameter in expected.named_parameters():
         torch.testing.assert_close(found.get_parameter(name), parameter, rtol=1e-4, atol=1e-6)
-    assert other.get_state()["step"] == adam.get_state()["step"] == 130
+    assert other.get_state()["step"] == adam.get_state()["step"] == sum(counts)
     assert float(other.grad_norm()) == pytest.approx(float(adam.grad_norm()), rel=1e-3)
 
 

@@ -16,9 +16,11 @@ from vedette_rl.agents import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
 from vedette_rl.envs.make import environment_spaces
+from vedette_rl.storage.checkpoints import weight_parts
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing import sampled_transitions
 from vedette_services.config import RunConfig, load_config
+from vedette_services.config.contradictions import contradictions
 from vedette_services.config.loading import complete_config
 from vedette_services.config.saving import publish_config
 from vedette_services.errors import SettingError
@@ -97,6 +99,43 @@ def test_a_policy_that_was_given_weights_does_not_act_at_random_first(name: str)
     assert not uniform
     assert line.endswith("from the first step on (agent.uniform_warmup=false)")
     assert begins(given, uniform_warmup=True) == (True, "")
+
+
+def test_a_normalized_policy_does_not_begin_with_the_weights_of_another() -> None:
+    """The best model of a run has its normalization folded in, and cannot be learned on from."""
+
+    def refused(learner: dict[str, Any], **agent: Any) -> list[str]:
+        table = {"env": {"id": "Pendulum-v1"}, "agent": {"name": "sac", **agent}}
+        config = load_config(table={**table, "learner": learner}, environment={}).config
+        return [str(error) for error in contradictions(config)]
+
+    given = {"init_from": "runs/one"}
+    (line,) = refused(given, policy_batch_norm=True)
+    assert line.startswith("learner.init_from: a policy that learns with batch normalization ")
+    assert line.endswith("leave it out, or agent.policy_batch_norm=false")
+    assert refused(given) == refused({}, policy_batch_norm=True) == []
+
+
+def test_a_plain_policy_begins_with_the_folded_one_and_not_with_its_parts() -> None:
+    kind = agent_kind("sac")
+    box = gym.spaces.Box(-1, 1, (3,), np.float32)
+    own, plain = (kind.config(hidden_sizes=(8, 8), policy_batch_norm=on) for on in (True, False))
+    agent, other = (
+        kind.build_agent(config, Spaces(box, box), device="cpu", seed=k)
+        for k, config in enumerate((own, plain))
+    )
+    for k in range(3):
+        columns = sampled_transitions(Spaces(box, box), 32, k)
+        agent.opt({name: torch.from_numpy(column) for name, column in columns.items()})
+    model = agent.model_info()
+    best = WeightsSource("best", {"version": 3}, {}, model.arrays).weights_for(other)
+    parts = weight_parts(agent.get_state())
+    checkpoint = WeightsSource("checkpoint 3", {}, parts, {}).weights_for(other)
+    assert not any(name.startswith("policy/") for name in checkpoint.taken)
+    assert "critics/q.weights.0" in checkpoint.taken
+    other.set_state(best.state)
+    for name, array in model.arrays.items():
+        np.testing.assert_array_equal(other.model_info().arrays[name], array, err_msg=name)
 
 
 def test_epsilon_begins_at_its_end_with_given_weights_unless_it_is_set() -> None:

@@ -13,12 +13,15 @@ from vedette_rl.agents.captured_step import Batch, Due, StepResult
 from vedette_rl.agents.imitation import Imitation
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.sac.loss import policy_loss, soft_target, temperature_loss
-from vedette_rl.agents.sac.network import GaussianLayers
+from vedette_rl.agents.sac.network import GaussianLayers, NormalizedGaussianLayers
 from vedette_rl.agents.sac.squashed_gaussian import log_pi_of, squashed_sample
-from vedette_rl.core.learning import State
+from vedette_rl.core.learning import ModelInfo, State
+from vedette_rl.device import ranks
+from vedette_rl.device.host_copy import PendingArrays
 from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
+from vedette_rl.networks.batch_norm_folding import fold_batch_norm
 from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.parameter_vector import ParameterVector
 
@@ -40,8 +43,13 @@ class SacAgent(ActorCritic):
     """An `Agent`: one optimization step is a gradient step of algorithm 1 on one batch."""
 
     def __init__(self, config: SacConfig, spaces: Spaces, *, device: str, seed: int) -> None:
-        super().__init__(config, spaces, GaussianLayers, device=device, seed=seed)
+        layers = NormalizedGaussianLayers if config.policy_batch_norm else GaussianLayers
+        super().__init__(config, spaces, layers, device=device, seed=seed)
         self._config: SacConfig = config
+        self._policy_counts = (True,) if config.policy_batch_norm else ()  # a batch it learns from
+        self._policy_statistics: list[torch.Tensor] = []
+        if config.policy_batch_norm:
+            self._policy_statistics = self.policy.frozen_views(self.policy.data)
         self._target_entropy = (
             -float(self.size) if config.target_entropy == "auto" else config.target_entropy
         )
@@ -51,7 +59,7 @@ class SacAgent(ActorCritic):
         self._temperature = Temperature(alpha).to(device)
         self._log_alpha = ParameterVector(self._temperature, learns=self._tuned)
         self._alpha_adam = self.adam(
-            self._log_alpha, config.alpha_learning_rate, config.policy_delay, decays=False
+            self._log_alpha, config.alpha_learning_rate, config.policy_delay, of_weights=False
         )
 
     def step(self, batch: Batch, weights: torch.Tensor | None, due: Due) -> StepResult:
@@ -96,7 +104,7 @@ class SacAgent(ActorCritic):
         self, obs: Obs, alpha: torch.Tensor, batch: Batch
     ) -> dict[str, torch.Tensor]:
         """A step of the policy and of alpha; returns the policy's loss and entropy."""
-        a_tm1_BD, log_pi_tm1 = self.sample(self.pi(obs))
+        a_tm1_BD, log_pi_tm1 = self.sample(self.pi(obs, *self._policy_counts))
         loss = policy_loss(self.policy_value(self.q(obs, a_tm1_BD)), log_pi_tm1, alpha)
         if self._imitation.wanted(batch):
             unlike_B = -log_pi_of(self.actions_of(batch), *self._gaussian(self.pi(obs)))
@@ -109,6 +117,8 @@ class SacAgent(ActorCritic):
         """Descend the policy's loss, and alpha's by these log densities of samples, each times its
         weight; returns the policy's loss and entropy."""
         self.descend_policy(loss)
+        for statistics in self._policy_statistics:  # each rank has counted its part of the batch
+            ranks.average(statistics)
         log_pi_tm1 = log_pi_tm1.detach()
         if self._tuned:
             self._alpha_adam.zero_grad()
@@ -120,6 +130,15 @@ class SacAgent(ActorCritic):
             self._alpha_adam.move()
         counted = log_pi_tm1 if weights is None else weights * log_pi_tm1
         return {"policy_loss": loss.detach(), "entropy": -counted.mean()}
+
+    def model_info(self) -> ModelInfo:
+        """All that acting needs; see `ActorCritic.model_info`. Batch normalization of the policy is
+        folded into its linear layers, so that what acts is a plain network."""
+        model = super().model_info()
+        if not self._config.policy_batch_norm:
+            return model
+        folded = PendingArrays(lambda: fold_batch_norm(model.arrays, "policy"))
+        return ModelInfo(model.version, folded)
 
     def pending_state(self) -> State:
         """All that resume needs; see `ActorCritic.pending_state`."""

@@ -9,8 +9,9 @@ from pydantic import PositiveInt, model_validator
 
 from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig
 from vedette_rl.core.agent_config import LearningRate, NonNegativeFloat, PositiveFloat
-from vedette_rl.networks.layers import CriticArchitecture
+from vedette_rl.networks.layers import BATCH_NORMS, CriticArchitecture
 from vedette_rl.settings.for_peers import LEARNER_ONLY
+from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.stored import IN_WEIGHTS
 
 _WITH_TARGETS = {"learning_rate": 3e-4, "alpha_learning_rate": 3e-4, "policy_delay": 1}
@@ -35,21 +36,26 @@ class SacConfig(ActorCriticConfig):
     """the registry's name of the agent, or ``module:Name``."""
     learning_rate: LearningRate = 1e-3
     """Adam's learning rate, for the policy and the critics (1e-3: CrossQ). 3e-4, the paper's, where
-    it is not set and the critics are others than ``batch_norm``."""
+    it is not set and the critics have targets."""
     normalize_observations: Annotated[bool, IN_WEIGHTS] = True
     """scale each number of the observation by its running mean and deviation (SimBa,
     arXiv:2410.09754; false in the paper)."""
     critic_architecture: Annotated[CriticArchitecture, IN_WEIGHTS] = "batch_norm"
     """each critic's network: ``batch_norm`` normalises each layer's input over the batch and does
-    without target critics (CrossQ), ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout),
+    without target critics (CrossQ), ``batch_renorm`` renormalises, too, after 100,000 batches
+    (CrossQ's code), ``layer_norm`` (DroQ, arXiv:2110.02034, without its dropout),
     ``residual`` (SimBa, arXiv:2410.09754), or the paper's ``mlp``, which it is with memory where it
     is not set."""
+    policy_batch_norm: Annotated[bool, IN_WEIGHTS, LEARNER_ONLY, LATER_KEY] = False
+    """the policy learns with batch normalization in front of each of its layers, by its batch's
+    statistics (CrossQ). What acts, is exported and evaluated is a plain ``mlp``, into which the
+    running statistics are folded. Such a run cannot begin with another's weights."""
     policy_delay: PositiveInt = 3
     """optimization steps of the critics to one of the policy (3: CrossQ). 1, the paper's, where it
-    is not set and the critics are others than ``batch_norm``."""
+    is not set and the critics have targets."""
     alpha_learning_rate: Annotated[LearningRate, LEARNER_ONLY] = 1e-3
     """Adam's learning rate, for log alpha (1e-3: CrossQ). 3e-4, the paper's, where it is not set
-    and the critics are others than ``batch_norm``."""
+    and the critics have targets."""
     alpha: Annotated[Literal["auto"] | NonNegativeFloat, LEARNER_ONLY] = "auto"
     """the temperature: ``auto`` tunes it (section 5), a number fixes it."""
     initial_alpha: Annotated[PositiveFloat, LEARNER_ONLY] = 1.0
@@ -74,7 +80,21 @@ class SacConfig(ActorCriticConfig):
         usual = super().fitting_defaults(given)
         if given["memory"] != "none":
             return {**usual, **_WITH_TARGETS, "critic_architecture": "mlp"}
-        return usual if given["critic_architecture"] == "batch_norm" else {**usual, **_WITH_TARGETS}
+        has_targets = given["critic_architecture"] not in BATCH_NORMS
+        return {**usual, **_WITH_TARGETS} if has_targets else usual
+
+    @model_validator(mode="after")
+    def _policy_can_be_normalized(self) -> SacConfig:
+        if not self.policy_batch_norm:
+            return self
+        self.refuse_beside_memory({"policy_batch_norm=false": True})
+        for key, value in (
+            ("policy_architecture=mlp", self.policy_architecture),
+            ("imitation.loss=none", self.imitation.loss),
+        ):
+            if not key.endswith(f"={value}"):
+                raise ValueError(f"policy_batch_norm is not built beside {value}: set {key}")
+        return self
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> SacConfig:
