@@ -161,7 +161,7 @@ def test_cartpole_is_solved_by_evaluations_on_actors_with_kills_of_everybody(
 
 @pytest.mark.timeout(180)
 def test_an_untrusted_manager_is_shown_and_a_trusted_one_decides(daemons: Daemons) -> None:
-    run = FarRun(daemons, *SMALL, max_opts=3000, target_return=15.0)
+    run = FarRun(daemons, *SMALL, max_opts=100_000, target_return=15.0)
     run.start_manager("lab-7")
     wait_for(lambda: run.status().get("eval", {}).get("shown_version"), "shown one", 90.0)
     shown = run.status()["eval"]
