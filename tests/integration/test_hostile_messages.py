@@ -184,6 +184,7 @@ def test_samples_that_are_not_this_runs_are_rejected_and_acknowledged(
     ]
     before = gateway.status()["samples"]
     for seq, batch in enumerate(wrong, hostile.sent):
+        assert hostile.hear_until(lambda: hostile.limit > seq, START_S)  # noqa: B023 - called at once
         hostile.push(batch._replace(seq=seq))
     hostile.sent += len(wrong)
     assert hostile.hear_until(lambda: hostile.settled >= hostile.sent, START_S), gateway.log
