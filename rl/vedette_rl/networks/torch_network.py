@@ -471,16 +471,6 @@ class ObsNormalizer:
         self._mean.addcmul_(delta_F, rate)
         torch.rsqrt(self._variance + _VARIANCE_EPS, out=self._scale)
 
-    @property
-    def statistics(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mean and the scale of all numbers, which `update` changes in place."""
-        return self._mean, self._scale
-
-    @property
-    def has_counted(self) -> torch.Tensor:
-        """True, on the device, once a batch was counted."""
-        return self._batches > 0
-
     def _within_bounds(self, x_BF: torch.Tensor) -> torch.Tensor:
         bound_F = torch.where(self._batches < _BEFORE_OUTLIERS, _LARGEST, _OUTLIER / self._scale)
         return x_BF.clamp(self._mean - bound_F, self._mean + bound_F)

@@ -16,7 +16,7 @@ from torch import nn
 from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.appo.distributions import distribution_of
 from vedette_rl.agents.appo.loss import clipped_loss, masked_mean, normalized, ratio, vtrace
-from vedette_rl.agents.appo.network import PERCEPTRONS, VALUE, initialize, with_value
+from vedette_rl.agents.appo.network import VALUE, initialize, with_value
 from vedette_rl.agents.appo.policy import LOG_PROB, POLICY_ACTION, head_of
 from vedette_rl.agents.captured_step import LEFT_OUT, Batch, Due, SteppedAgent, StepResult
 from vedette_rl.core.columns import BEGINS, LEARNED, select_part
@@ -25,9 +25,7 @@ from vedette_rl.device.host_copy import Pending, PendingArrays, read_later, sett
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.adam import VectorAdam
 from vedette_rl.networks.encoder import Obs
-from vedette_rl.networks.kept_outputs import KeptOutputs
 from vedette_rl.networks.layers import normalized_columns
-from vedette_rl.networks.observation import choose_input
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded
 from vedette_rl.networks.torch_network import ObsNormalizer, build_network
@@ -116,10 +114,7 @@ class AppoAgent(SteppedAgent):
             max_grad_norm=config.max_grad_norm,
             schedule=config.schedule,
         )
-        columns = normalized_columns(config, spaces.observation)
-        self._normalizer = ObsNormalizer(columns, device)
-        seen = choose_input(config, spaces.observation)
-        self._kept_outputs = KeptOutputs(self.network, seen, columns, list(PERCEPTRONS))
+        self._normalizer = ObsNormalizer(normalized_columns(config, spaces.observation), device)
         self._scale = ValueScale(device, wanted=config.normalize_values)
         self._clip = torch.full((), config.clip, device=device)
         self._place = MinibatchPlace()
@@ -186,7 +181,7 @@ class AppoAgent(SteppedAgent):
         torch.autograd.backward(loss)
         self._adam.move()
         if due.ends:  # and not before: pi sees what beta saw
-            self._count_observations(_flat(select_part(batch, "obs")))
+            self._normalizer.update(_flat(select_part(batch, "obs")))
         if not due.record:
             return StepResult(None, {})
         r_B = r_B.detach()
@@ -208,20 +203,6 @@ class AppoAgent(SteppedAgent):
                 LEFT_OUT: self._adam.left_out.clone(),
             },
         )
-
-    def _count_observations(self, obs: Obs) -> None:
-        """Count a block's observations, and keep what the network says of each.
-
-        Else a policy that is right to a hundredth is lost: statistics of few blocks move with it.
-        The first block's are new to the network, which was not made for any.
-        """
-        statistics = self._normalizer.statistics
-        counted = self._normalizer.has_counted
-        before = [each.clone() for each in statistics]
-        self._normalizer.update(obs)
-        pairs = zip(before, statistics, strict=True)
-        mean, scale = (torch.where(counted, old, new) for old, new in pairs)
-        self._kept_outputs.follow(mean, scale, *statistics)
 
     @torch.no_grad()
     def _learn_block(self, batch: Batch, due: Due) -> None:

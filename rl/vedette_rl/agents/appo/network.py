@@ -16,9 +16,6 @@ if TYPE_CHECKING:  # actors in numpy do without torch
 VALUE = "value"
 """The perceptron that actors do not have."""
 
-PERCEPTRONS = ("policy", VALUE)
-"""Those that learn, side by side."""
-
 LOG_STD = "log_std"
 """The logarithms of the Gaussian's deviations, learned by themselves."""
 
