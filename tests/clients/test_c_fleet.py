@@ -27,7 +27,7 @@ def start_client(run: CountingRun, program: Path, name: str, *keys: Path) -> Dae
     words = [program, host, port, name, run.tally, ENVS, *keys]
     client = Daemon(name, house, [str(word) for word in words])
     house.started.append(client)
-    run.managers.append(client)
+    run.clients.append(client)
     return client
 
 

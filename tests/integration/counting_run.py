@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ class CountingRun:
         self.tally.mkdir()
         self.address = bind or free_address()
         self.managers: list[Daemon] = []
+        self.clients: list[Daemon] = []  # in other languages, which write no line
         self.learner = self.start_learner(source)
 
     def start_learner(self, source: Path = ROOT, options: Sequence[str | Path] = ()) -> Daemon:
@@ -134,13 +136,13 @@ class CountingRun:
 
     def stop(self) -> dict[str, int]:
         """Stop the managers, then the learner; the accounting, which must balance."""
-        for manager in self.managers:
-            if manager.running:
-                # Before its first line it may end by the signal itself: Python is loading.
-                wait_for(
-                    lambda log=manager.log_file: log.stat().st_size, f"first line of {manager.name}"
-                )
-                assert manager.stop() == 0, f"{manager.name} ended badly"
+        for manager in filter(attrgetter("running"), self.managers):
+            # Before its first line it may end by the signal itself: Python is loading.
+            wait_for(
+                lambda log=manager.log_file: log.stat().st_size, f"first line of {manager.name}"
+            )
+        for one in filter(attrgetter("running"), (*self.managers, *self.clients)):
+            assert one.stop() == 0, f"{one.name} ended badly"
         assert self.learner.stop() == 0, "the learner ended badly"
         accounting: dict[str, int] = self.summary["samples"]
         assert balances(accounting), f"the sample accounting does not balance: {accounting}"
