@@ -35,9 +35,7 @@ IN_RESULTS = {
 """Of these parts, the keys on which a result depends; of the others all."""
 SWITCHES = {"imitation": ("loss", "none"), "munchausen": ("alpha", 0.0)}
 """Parts within parts, with the key and its value that say that they are off."""
-OFF_WORDS = ("none", "white")
-"""Texts that say that a setting is off."""
-BEFORE = {"adam_beta1": 0.9, "weight_init": "torch"}
+BEFORE = {"adam_beta1": 0.9, "noise_color": "white", "weight_init": "torch"}
 """Keys of later versions, with the value that earlier ones had built in."""
 
 
@@ -224,8 +222,8 @@ def resolve(run: Run) -> Table:
 def _in_results(config: Table) -> Table:
     """The settings on which a result depends.
 
-    One that is off (false, 0, empty or of `OFF_WORDS`), or as it was before it had a key, is left
-    out, as if it were not there: a version that adds a part, and has it off, is the same.
+    One that is off (false, 0, empty or "none"), or as it was before it had a key, is left out, as
+    if it were not there: a version that adds a part, and has it off, is the same.
     """
     settings: Table = {}
     for part, table in config.items():
@@ -241,7 +239,7 @@ def _without_off(table: Table) -> Table:
         if isinstance(value, dict):
             switch, off = SWITCHES.get(key, ("", None))
             value = {} if switch and value.get(switch) == off else _without_off(value)
-        if value and value not in OFF_WORDS and value != BEFORE.get(key):
+        if value and value != "none" and value != BEFORE.get(key):
             kept[key] = value
     return kept
 

@@ -222,7 +222,7 @@ def test_a_time_limit_of_the_task_is_in_our_settings_and_in_the_peers() -> None:
 
 def test_a_part_that_a_version_adds_and_has_off_changes_no_fingerprint() -> None:
     before = {"seed": 1, "agent": {"tau": 0.5, "init": {"run": "a"}}, "actors": _actors(1)}
-    added = {"decay": 0.0, "norm": False, "color": "white"}
+    added = {"decay": 0.0, "norm": False, "noise_color": "white"}
     added["schedule"] = {"steps": 0, "kind": "none"}
     after = {"seed": 2, "agent": {**before["agent"], **added}, "actors": {**_actors(1), "new": 7}}
     assert _in_results(before) == _in_results(after)

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 from pydantic import BaseModel
 
+from vedette_rl.agents.action_noise import color_exponent
 from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig, MunchausenConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.sac.config import SacConfig
@@ -147,18 +148,15 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"
-    if isinstance(agent, ActorCriticConfig) and agent.noise_color in ("white", 0.0):
+    if isinstance(agent, ActorCriticConfig) and not color_exponent(agent.noise_color):
         yield "agent.noise_steps", "agent.noise_color is white: no step's noise is kept"
     if getattr(agent, "exploration_noise", None) == 0.0:
         yield "agent.noise_color agent.noise_steps", "agent.exploration_noise is 0"
     if isinstance(agent, ActorCriticConfig) and agent.n_quantiles > 1:
         yield "agent.loss", "critics of several quantiles have their own loss"
     if isinstance(agent, SacConfig) and not agent.has_targets:
-        why = (
-            f"agent.critic_architecture is {agent.critic_architecture}, which does without target "
-        )
-        why += "critics"
-        yield "agent.tau agent.target_update_interval", why
+        why = f"is {agent.critic_architecture}, which does without target critics"
+        yield "agent.tau agent.target_update_interval", f"agent.critic_architecture {why}"
 
 
 def _unused_by_network(agent: NetworkConfig, seen: NetworkInput) -> Unused:

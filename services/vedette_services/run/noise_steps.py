@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vedette_rl.agents.action_noise import color_exponent
 from vedette_rl.agents.config import NOISE_STEPS_MOST, ActorCriticConfig
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.config.run_config import RunConfig
@@ -14,7 +15,7 @@ def choose_noise_steps(config: RunConfig, probe: EnvironmentProbe) -> RunConfig:
     has none. Of a declared environment, which is not made here, it is `env.max_episode_steps`.
     """
     agent = config.agent
-    if not isinstance(agent, ActorCriticConfig) or agent.noise_color in ("white", 0.0):
+    if not isinstance(agent, ActorCriticConfig) or not color_exponent(agent.noise_color):
         return config
     if agent.noise_steps is not None:
         return config

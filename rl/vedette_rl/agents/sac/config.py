@@ -88,12 +88,14 @@ class SacConfig(ActorCriticConfig):
         if not self.policy_batch_norm:
             return self
         self.refuse_beside_memory({"policy_batch_norm=false": True})
-        for key, value in (
-            ("policy_architecture=mlp", self.policy_architecture),
-            ("imitation.loss=none", self.imitation.loss),
+        for key, value, usual in (
+            ("policy_architecture", self.policy_architecture, "mlp"),
+            ("imitation.loss", self.imitation.loss, "none"),
         ):
-            if not key.endswith(f"={value}"):
-                raise ValueError(f"policy_batch_norm is not built beside {value}: set {key}")
+            if value != usual:
+                raise ValueError(
+                    f"policy_batch_norm is not built beside {value}: set {key}={usual}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -361,6 +361,8 @@ class AckScheduler:
             del self._unacked[manager]
         for manager in [m for m in self._stopped if m not in living]:
             del self._stopped[manager]
+        if len(self._granted) > len(living):
+            self._granted = {m: most for m, most in self._granted.items() if m in living}
         due: dict[str, None] = {}
         if grants:
             for manager in self._stopped:
@@ -381,7 +383,6 @@ class AckScheduler:
                 gone.append(manager)
         for manager in gone:
             del acked[manager]
-            self._granted.pop(manager, None)
         return list(due)
 
     def on_sent(

@@ -563,7 +563,8 @@ class GatewayState:
         if isinstance(self._limiter, QueueLimiter) and self._is_limit_reached(now):
             self.closing = "all environment steps are played: the learner learns from the last"
         budget = Budget(0, self.closing or "the learner is starting")
-        if self._run is not None and not self.closing:
+        is_limited = self._run is not None and not self.closing
+        if is_limited:
             position = self.position
             budget = self._grants.budget(
                 inserted, position.sampled, needs_samples=position.needs_samples
@@ -571,7 +572,7 @@ class GatewayState:
         due = self._ack_scheduler.due_acks(living, now, grants=budget.batches > 0)
         if not due:
             return messages
-        if self._run is not None and not self.closing:
+        if is_limited:
             self._limiter_reason = budget.reason
         self._update_grants(now)
         granted = dict.fromkeys(due, 0)

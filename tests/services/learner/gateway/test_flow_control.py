@@ -297,6 +297,18 @@ def test_who_may_send_nothing_hears_soon_that_it_may_again() -> None:
     assert not waits.is_awaited
 
 
+def test_nothing_is_kept_of_managers_that_came_and_went() -> None:
+    waits = AckScheduler(None, 3_000)
+    for number in range(100):
+        manager = f"m{number}"
+        waits.expedite_joiner(manager)
+        assert waits.due_acks([manager], float(number)) == [manager]
+        waits.on_sent({manager: 8}, float(number))
+        waits.expedite_joiner(manager)  # it subscribes once more, and is gone
+        waits.due_acks([], number + 0.5)
+    assert len(waits._granted) == 0
+
+
 def test_managers_of_the_gateway_before_hear_at_the_first_poll() -> None:
     assert AckScheduler(None, 3_000, ["a", "b"]).due_acks(["a", "b", "c"], 0.0) == ["a", "b"]
 
