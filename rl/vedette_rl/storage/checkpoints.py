@@ -281,7 +281,7 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
     return TakenWeights(parts, tuple(taken), tuple(left), tuple(sorted(unused)))
 
 
-_WHOLE_PARTS = frozenset({"normalizer"})
+_WHOLE_PARTS = frozenset({"normalizer", "observed"})
 """Parts of which all arrays are taken, or none: a mean and the number of its batches."""
 
 
