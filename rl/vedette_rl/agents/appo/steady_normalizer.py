@@ -19,8 +19,8 @@ from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.layers import NormalizedColumns
 from vedette_rl.networks.torch_network import ObsNormalizer
 
-SHARES = tuple(2.0**-k for k in range(5, -1, -1))
-"""Parts of the way, from the statistics in use to those of all blocks, that are tried."""
+_HALVINGS = 15
+"""How often the way to the statistics of all blocks is halved before nothing of it is gone."""
 
 
 class SteadyNormalizer:
@@ -55,15 +55,22 @@ class SteadyNormalizer:
             return
         self._seen.update(obs)
         mean, scale = self._used.mean.clone(), self._used.scale.clone()
-        furthest = torch.zeros_like(mean[0])
-        for share in SHARES:
-            self._move(mean, scale, torch.full_like(furthest, share))
+        # A binary search by tensors alone: a captured step takes no branch.
+        fewest = torch.zeros_like(mean[0])
+        most = torch.full_like(fewest, _HALVINGS)
+        for _ in range(_HALVINGS.bit_length()):
+            halvings = ((fewest + most) / 2).floor()
+            self._move(mean, scale, halvings)
             allowed = divergence() <= self._max_divergence
-            furthest = torch.where(allowed, share, furthest)
-        self._move(mean, scale, furthest)
+            fewest, most = (
+                torch.where(allowed, fewest, halvings + 1),
+                torch.where(allowed, halvings, most),
+            )
+        self._move(mean, scale, most)
 
-    def _move(self, mean: torch.Tensor, scale: torch.Tensor, share: torch.Tensor) -> None:
+    def _move(self, mean: torch.Tensor, scale: torch.Tensor, halvings: torch.Tensor) -> None:
         """Use statistics between these and those of all blocks."""
+        share = torch.where(halvings < _HALVINGS, (-halvings).exp2(), 0.0)
         torch.lerp(mean, self._seen.mean, share, out=self._used.mean)
         torch.mul(scale, (self._seen.scale / scale).pow(share), out=self._used.scale)
 
