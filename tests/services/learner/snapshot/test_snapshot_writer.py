@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import math
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +31,7 @@ from vedette_services.learner.snapshot import run_files
 from vedette_services.learner.snapshot.writer import SnapshotWriter
 from vedette_services.run import from_snapshot, snapshot_directory
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.from_snapshot import restore_run
+from vedette_services.run.from_snapshot import remove_leftovers, restore_run
 from vedette_services.run.replay_starts import ReplayStarts
 from vedette_services.run.snapshot_directory import Generation, SnapshotDirectory
 
@@ -664,3 +666,80 @@ def test_a_directory_that_is_a_link_to_nothing_is_away(tmp_path: Path, learners:
     learners.callback(learner.stop)
     with pytest.raises(FileNotFoundError, match=r"is a link to .*unmounted, and there is nothing"):
         learner.take()
+
+
+COPIES = """
+import sys
+from pathlib import Path
+from vedette_services.run.from_snapshot import restore_run
+
+def wait(run):
+    print(run, flush=True)
+    sys.stdin.read()
+
+restore_run(Path(sys.argv[1]), Path(sys.argv[2]), wait)
+"""
+
+
+@contextlib.contextmanager
+def copying(learner: Learner, out: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A process that makes a run from the snapshot, and the directory that it copies into."""
+    command = [sys.executable, "-c", COPIES, str(learner.snapshot), str(out)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process, Path(process.stdout.readline().strip())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_a_start_left_that_was_killed_while_it_copied_is_removed_by_the_next_one(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.insert(300)
+    learner.sync()
+    learner.take()
+    with copying(learner, tmp_path / "new") as (process, aside):
+        assert (aside / "replay").is_dir()
+        process.kill()
+        process.wait()
+    elsewhere = aside.with_name(".new.7.1.12.new")
+    elsewhere.mkdir()
+    of_another = aside.with_name(aside.name.replace(".new.", ".newer.", 1))
+    of_another.mkdir()
+    lines = remove_leftovers(tmp_path / "new")
+    assert lines[0] == f"removed {aside}: a start that was killed has left it"
+    assert f"{elsewhere} stays: it is of another host" in lines[1]
+    assert len(lines) == 2
+    assert not aside.exists()
+    assert of_another.is_dir()
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 300)
+
+
+def test_two_starts_into_one_directory_at_a_time_take_the_snapshot_over_once(
+    learner: Learner, tmp_path: Path
+) -> None:
+    """The later one would take it from the first, and find the name taken."""
+    learner.take()
+    with copying(learner, tmp_path / "new") as (process, aside):
+        assert remove_leftovers(tmp_path / "new") == []
+        with pytest.raises(NoSnapshotError, match=rf"process {process.pid} makes .*/new now"):
+            restore_run(learner.snapshot, tmp_path / "new")
+        assert (aside / "replay").is_dir()
+        learner.take()
+
+
+def test_a_start_whose_name_is_taken_meanwhile_takes_no_snapshot_over(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.take()
+
+    def take_name(run: Path) -> None:
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "mine").touch()
+
+    with pytest.raises(NoSnapshotError, match="new is there already"):
+        restore_run(learner.snapshot, tmp_path / "new", take_name)
+    learner.take()
