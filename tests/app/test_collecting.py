@@ -339,12 +339,10 @@ def test_episodes_of_a_recording_that_was_killed_are_not_written_over(tmp_path: 
     with pytest.raises(UsageError, match=r"was killed, or writes it now on another host"):
         recorded(tmp_path / "demos")
     elsewhere.rmdir()
-    with (
-        replacing(tmp_path / "demos") as aside,
-        pytest.raises(UsageError, match=rf"process {os.getpid()} writes it now"),
-    ):
+    with replacing(tmp_path / "demos") as aside:
         aside.mkdir()
-        recorded(tmp_path / "demos")
+        with pytest.raises(UsageError, match=rf"process {os.getpid()} writes it now"):
+            recorded(tmp_path / "demos")
     (tmp_path / "demos").rmdir()
     assert recorded(tmp_path / "demos").returns
 
