@@ -49,7 +49,7 @@ def test_a_generation_that_was_begun_before_the_snapshot_was_put_back_is_missed(
     rule: str, seed: int
 ) -> None:
     """The directory was damaged before the learner was replaced: nothing is excused."""
-    kinds = ("kill_learner", "take_over", "copy_snapshot", "roll_back_snapshot")
+    kinds = ("kill_learner", "take_over", "roll_back_snapshot")
     assert "only failed is no descendant" in play(seed, outbox.without(rule), kinds)
     assert play(seed, kinds=kinds) == ""
 
