@@ -596,11 +596,12 @@ class World:
 
     @property
     def _is_of_another_line(self) -> bool:
-        """True if the snapshot is of one who owned it before, when either of two might."""
+        """True if the snapshot is of one who owned it before, when either of two might, or has
+        generations that it had lost when the current learner was started from it."""
         assert self.snapshot is not None
         disk = self.learners[self.current].disk
         newest = self.snapshot.newest
-        if disk is None or newest is None or not self._was_contested:
+        if disk is None or newest is None or (self._put_back and not self._was_contested):
             return False
         return disk.end_of(newest.start) < newest.end
 

@@ -262,7 +262,10 @@ class PartsCopy:
     def _begin_part(self) -> None:
         self._made += 1
         name = f"{self._prefix}-{self._made}"
-        self._file = (self._folder / name).open("xb")
+        # At the end of the file, wherever that is: of one that somebody has cut short, what comes
+        # next would leave a hole, and its size would be right.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        self._file = os.fdopen(os.open(self._folder / name, flags, 0o666), "ab")
         self.parts.append(Part(name, self.end, self.end, 0))
 
     def _end_part(self) -> None:

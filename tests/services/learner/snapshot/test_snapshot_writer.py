@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -418,6 +419,71 @@ def test_a_part_that_is_gone_is_noticed_and_all_rows_are_copied_anew(
     learner.take()
     restore_run(learner.snapshot, tmp_path / "new")
     assert_restored(tmp_path / "new", 400)
+
+
+@pytest.mark.parametrize("place", ["before", "while it is copied"])
+def test_a_part_that_is_cut_short_makes_nothing_safe_until_all_is_copied_anew(
+    learner: Learner, tmp_path: Path, place: str
+) -> None:
+    """What is appended behind the cut would leave a hole in a file of the right size."""
+    learner.insert(300)
+    learner.sync()
+    part = learner.snapshot / learner.take().ring.rows[0].name
+
+    def cut(size: int) -> None:
+        with part.open("r+b") as file:
+            file.truncate(50)
+
+    learner.insert(100)
+    learner.sync()
+    if place == "before":
+        cut(0)
+    else:
+        assert learner.writer.take(cut) is None
+    learner.take()
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 400)
+
+
+@pytest.mark.parametrize("damage", ["part gone", "part cut short", "generation", "older", "wiped"])
+def test_what_a_snapshot_has_lost_is_logged_once_and_that_rows_are_here_alone(
+    learner: Learner, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    for _ in range(2):
+        learner.insert(100)
+        learner.sync()
+        newest = learner.take()
+        if not (tmp_path / "older").exists():
+            shutil.copytree(learner.snapshot, tmp_path / "older")
+    part = learner.snapshot / newest.ring.rows[0].name
+    match damage:
+        case "part gone":
+            part.unlink()
+        case "part cut short":
+            os.truncate(part, 50)
+        case "generation":
+            os.truncate(learner.snapshot / newest.file_name, 50)
+        case _:
+            shutil.rmtree(learner.snapshot)
+            if damage == "older":
+                (tmp_path / "older").rename(learner.snapshot)
+    said = {
+        "part gone": f"{part} is missing, and generation 2 of",
+        "part cut short": f"{part} is cut short",
+        "generation": f"{learner.snapshot / newest.file_name} cannot be read: its newest is",
+        "older": "it was put back from an older copy, or wiped: its newest is generation 1 of",
+        "wiped": "it was put back from an older copy, or wiped: its newest is nothing, where",
+    }[damage]
+    if damage == "wiped":
+        learner.snapshot.mkdir()
+    learner.take()
+    learner.take()
+    lines = [line for line in caplog.messages if said in line]
+    assert len(lines) == 1, caplog.messages
+    assert "rows that were safe are on this learner's disk alone" in lines[0]
+    assert len(caplog.messages) == 1
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 200)
 
 
 def test_a_directory_that_is_away_is_not_made_anew(learner: Learner, tmp_path: Path) -> None:
