@@ -20,7 +20,7 @@ from counting_rows import DTYPE, assert_rows, insert, stamp
 
 from vedette_rl.replay import ring_files, ring_parts
 from vedette_rl.replay.ring import RingWriter
-from vedette_rl.replay.ring_parts import RingRestore
+from vedette_rl.replay.ring_parts import BLOCK_BYTES, RingRestore
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.errors import (
     NoSnapshotError,
@@ -443,6 +443,22 @@ def test_a_part_that_is_cut_short_makes_nothing_safe_until_all_is_copied_anew(
     learner.take()
     restore_run(learner.snapshot, tmp_path / "new")
     assert_restored(tmp_path / "new", 400)
+
+
+def test_a_checkpoints_copy_that_is_cut_short_meanwhile_makes_no_generation(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.run.config_file.write_text("seed = 1\n" + "#" * (BLOCK_BYTES + 100))
+
+    def cut(size: int) -> None:
+        for path in learner.snapshot.glob("file-*"):
+            os.truncate(path, 5)
+
+    assert learner.writer.take(cut) is None
+    learner.take()
+    restore_run(learner.snapshot, tmp_path / "new")
+    restored = RunDirectory(tmp_path / "new").config_file
+    assert restored.read_text() == learner.run.config_file.read_text()
 
 
 @pytest.mark.parametrize("damage", ["part gone", "part cut short", "generation", "older", "wiped"])
