@@ -292,23 +292,30 @@ class _Restore:
         if other is None:
             fix += ". No other generation is whole"
         else:
-            age_s = max(0.0, time.time() - other.time_s)
             fix += (
-                f"; or go on from {other}, written {age_s:,.0f} s ago, without what only a newer "
-                f"one has: --from-snapshot {self._root / other.file_name}"
+                f"; or go on from {other}, {_describe_age(other)}, without what only a newer one "
+                f"has: --from-snapshot {self._root / other.file_name}"
             )
         return NoSnapshotError(self._root, f"{damage}. Nothing was taken over. {fix}")
 
     def _describe(self, view: SnapshotView, whole: Generation) -> list[str]:
         """Describe what the run goes on from, and what is lost."""
-        age_s = max(0.0, time.time() - whole.time_s)
-        lines = [f"from {whole}, written {age_s:,.0f} s ago"]
+        lines = [f"from {whole}, {_describe_age(whole)}"]
         passed = [] if whole is view.newest else [str(view.newest)]
         lines += [
             f"{what} is passed over: what only that has is lost"
             for what in (*passed, *view.unreadable)
         ]
         return lines
+
+
+def _describe_age(generation: Generation) -> str:
+    """Describe when a generation was written, by the clock of the host that wrote it."""
+    age_s = time.time() - generation.time_s
+    if age_s < -1.0:
+        ahead = f"{-age_s:,.0f} s ahead of this host's"
+        return f"written at a time by {generation.host}'s clock that is {ahead}: no age is known"
+    return f"written {max(0.0, age_s):,.0f} s ago"
 
 
 def _is_undamaged(root: Path, generation: Generation) -> bool:

@@ -6,9 +6,11 @@ import contextlib
 import itertools
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -459,6 +461,18 @@ def test_a_checkpoints_copy_that_is_cut_short_meanwhile_makes_no_generation(
     restore_run(learner.snapshot, tmp_path / "new")
     restored = RunDirectory(tmp_path / "new").config_file
     assert restored.read_text() == learner.run.config_file.read_text()
+
+
+def test_a_generation_of_a_clock_that_was_ahead_has_no_age(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be "0 s ago", however old it is."""
+    learner.take()
+    assert re.search(r"written \d s ago", restore_run(learner.snapshot, tmp_path / "a")[0])
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 7200.0)
+    [first, *_] = restore_run(learner.snapshot, tmp_path / "b")
+    assert re.search(r"clock that is 7,[12]\d\d s ahead of this host's: no age is known", first)
 
 
 @pytest.mark.parametrize("damage", ["part gone", "part cut short", "generation", "older", "wiped"])
