@@ -105,5 +105,9 @@ def _parse(path: Path, name: str) -> Unfinished | None:
     pid = int(numbers[0])
     runs: bool | None = None
     if len(numbers) == 3 and int(numbers[2]) == machine_number():
-        runs = not has_ended(pid, int(numbers[1]))
+        began = int(numbers[1])
+        if pid == os.getpid():  # asked for without a signal, which Windows would send
+            runs = began == process_began(pid)
+        else:
+            runs = not has_ended(pid, began)
     return Unfinished(path.with_name(name), pid, runs)
