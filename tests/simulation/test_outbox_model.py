@@ -42,9 +42,7 @@ def test_every_rule_that_is_taken_out_is_missed(rule: str) -> None:
     assert played
 
 
-@pytest.mark.parametrize(
-    ("rule", "seed"), [("newest_is_compared", 4), ("created_from_aside", 471)]
-)
+@pytest.mark.parametrize(("rule", "seed"), [("newest_is_compared", 4), ("created_from_aside", 471)])
 def test_a_generation_that_was_begun_before_the_snapshot_was_put_back_is_missed(
     rule: str, seed: int
 ) -> None:

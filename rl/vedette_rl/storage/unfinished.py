@@ -106,8 +106,6 @@ def _parse(path: Path, name: str) -> Unfinished | None:
     runs: bool | None = None
     if len(numbers) == 3 and int(numbers[2]) == machine_number():
         began = int(numbers[1])
-        if pid == os.getpid():  # asked for without a signal, which Windows would send
-            runs = began == process_began(pid)
-        else:
-            runs = not has_ended(pid, began)
+        is_ours = pid == os.getpid()  # no signal asks for it, which Windows would send
+        runs = began == process_began(pid) if is_ours else not has_ended(pid, began)
     return Unfinished(path.with_name(name), pid, runs)
