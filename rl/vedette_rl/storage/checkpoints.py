@@ -21,7 +21,7 @@ import numpy as np
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError, CheckpointFormatError, DivergedError
-from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
+from vedette_rl.storage.atomic_files import remove_directory
 from vedette_rl.storage.state_file import (
     STATE_FILE,
     Throttle,
@@ -30,6 +30,7 @@ from vedette_rl.storage.state_file import (
     read_state,
     write_state,
 )
+from vedette_rl.storage.unfinished import remove_unfinished
 
 Read = TypeVar("Read")
 
