@@ -95,9 +95,9 @@ static void mean_of_quantiles(const policy *p, weights w, uint64_t *random, cons
     for (size_t k = 0; k < p->fractions; k++) {
         double tau = random ? vd_random_unit(random) : ((double)k + 0.5) / (double)p->fractions;
         for (size_t i = 0; i < p->cosines; i++) x[i] = (float)cos(PI * (double)i * tau);
-        vd_apply_network(p->networks + 1, w, x, x, layers);
+        vd_apply_network(p->networks + 1, w, x, NULL, x, layers);
         for (size_t i = 0; i < p->networks[1].out; i++) x[i] *= psi[i];
-        vd_apply_network(p->networks + 2, w, x, x, layers);
+        vd_apply_network(p->networks + 2, w, x, NULL, x, layers);
         for (size_t i = 0; i < p->outputs; i++) sum[i] += x[i];
     }
     for (size_t i = 0; i < p->outputs; i++) q[i] = sum[i] / (float)p->fractions;
@@ -105,13 +105,14 @@ static void mean_of_quantiles(const policy *p, weights w, uint64_t *random, cons
 
 static void dueling(const policy *p, weights w, const float *h, float *q, float *memory) {
     float *value = memory_part(p, memory, 1), *layers = memory_part(p, memory, 4), mean = 0;
-    vd_apply_network(p->networks + 1, w, h, value, layers);
-    vd_apply_network(p->networks + 2, w, h, q, layers);
+    vd_apply_network(p->networks + 1, w, h, NULL, value, layers);
+    vd_apply_network(p->networks + 2, w, h, NULL, q, layers);
     for (size_t k = 0; k < p->outputs; k++) mean += q[k] / (float)p->outputs;
     for (size_t k = 0; k < p->outputs; k++) q[k] += *value - mean;
 }
 
-static const float *outputs(const run *r, weights w, uint64_t *random, const void *obs, float *memory) {
+static const float *outputs(const run *r, weights w, uint64_t *random, const void *obs, float *state,
+                            float *memory) {
     const policy *p = &r->policy;
     float *x = memory, *encoded = memory_part(p, memory, 1), *y = memory_part(p, memory, 3);
     float *layers = memory_part(p, memory, 4);
@@ -120,14 +121,14 @@ static const float *outputs(const run *r, weights w, uint64_t *random, const voi
         float *to = encoded;
         const float *from = x;
         for (unsigned k = 0; k < p->branch_count; k++) {
-            vd_apply_network(&p->branches[k].encoder, w, from, to, layers);
+            vd_apply_network(&p->branches[k].encoder, w, from, NULL, to, layers);
             from += p->branches[k].features;
             to += p->branches[k].encoder.out;
         }
         x = encoded;
     }
     float *h = p->head == DUELING || p->head == QUANTILES ? memory : y;
-    vd_apply_network(p->networks, w, x, h, layers);
+    vd_apply_network(p->networks, w, x, state, h, layers);
     if (p->head == DUELING) dueling(p, w, h, y, memory);
     if (p->head == QUANTILES) mean_of_quantiles(p, w, random, h, y, memory);
     return y;
@@ -186,11 +187,15 @@ static double unit_action(const policy *p, const float *y, size_t d, uint64_t ve
     return tanh((double)y[d] + exp(log_std) * z);
 }
 
+void vd_remember(const run *r, const uint8_t *model, const void *obs, float *state, float *memory) {
+    outputs(r, (weights){&r->model, model}, NULL, obs, state, memory);
+}
+
 void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-            uint64_t *random, const float *noise, float *memory, void *action) {
+            uint64_t *random, const float *noise, float *state, float *memory, void *action) {
     const policy *p = &r->policy;
     const run_column *column = r->rows.columns + r->action;
-    const float *y = outputs(r, (weights){&r->model, model}, random, obs, memory);
+    const float *y = outputs(r, (weights){&r->model, model}, random, obs, state, memory);
     uint64_t counted = version > p->explore_from ? version - p->explore_from : 0;
     double eps = epsilon(p, counted, rank);
     for (size_t d = 0; d < p->dimensions; d++) {

@@ -94,8 +94,8 @@ static bool read_normalizer(const mp_value *map, const run *r, policy *p) {
     for (unsigned k = 0; k < p->input_count; k++) count += p->inputs[k].normalized ? p->inputs[k].features : 0;
     if (!mp_get_typed(map, "normalize", MP_LIST, &list)) return false;
     if (!list.number) return !count;
-    if (!vd_read_array(&list.items, &r->model, count, &p->mean)) return false;
-    if (!vd_read_array(&list.items, &r->model, count, &p->deviation)) return false;
+    if (!vd_read_array(&list.items, &r->model, count, &p->mean, p->missing)) return false;
+    if (!vd_read_array(&list.items, &r->model, count, &p->deviation, p->missing)) return false;
     if (!mp_read(&list.items, &clip) || !mp_real(&clip, &most)) return false;
     p->clip = (float)most;
     p->normalize = true;
@@ -118,30 +118,31 @@ static bool read_branches(const mp_value *map, const run *r, policy *p, size_t *
         if (features.number > p->features - from || !mp_read(&item.items, &layers)) return false;
         b->features = (size_t)features.number;
         from += b->features;
-        if (!vd_read_network(&layers, &r->model, b->features, &b->encoder)) return false;
+        if (!vd_read_network(&layers, &r->model, b->features, false, &b->encoder, p->missing)) return false;
         *width += b->encoder.out;
         if (*width > FEATURES_MAX) return false;
     }
     return from == p->features;
 }
 
-static bool read_named(mp_value *list, const run *r, size_t in, network *n) {
+static bool read_named(mp_value *list, const run *r, size_t in, bool may_remember, network *n, char *why) {
     mp_value pair, name, layers;
     if (!mp_read(&list->items, &pair) || pair.type != MP_LIST || pair.number != 2) return false;
     if (!mp_read(&pair.items, &name) || name.type != MP_TEXT || !mp_read(&pair.items, &layers)) return false;
-    return vd_read_network(&layers, &r->model, in, n);
+    return vd_read_network(&layers, &r->model, in, may_remember, n, why);
 }
 
-/* Each of them takes what the one before it gives, or what its head says. */
+/* Each of them takes what the one before it gives, or what its head says. The first may begin with a core. */
 static bool read_networks(const mp_value *map, const run *r, policy *p, size_t width) {
     mp_value list;
     network *a = p->networks, *b = a + 1, *c = a + 2;
     bool three = p->head == DUELING || p->head == QUANTILES;
     if (!mp_get_typed(map, "networks", MP_LIST, &list) || list.number != (three ? 3u : 1u)) return false;
-    if (!read_named(&list, r, width, a)) return false;
+    if (!read_named(&list, r, width, true, a, p->missing)) return false;
+    p->memory = a->memory;
     if (!three) return a->out == p->outputs;
-    if (!read_named(&list, r, p->head == DUELING ? a->out : p->cosines, b)) return false;
-    if (!read_named(&list, r, a->out, c)) return false;
+    if (!read_named(&list, r, p->head == DUELING ? a->out : p->cosines, false, b, p->missing)) return false;
+    if (!read_named(&list, r, a->out, false, c, p->missing)) return false;
     return b->out == (p->head == DUELING ? 1 : a->out) && c->out == p->outputs;
 }
 

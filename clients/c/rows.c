@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One of an environment's unfinished rows; behind it its observation and its action. */
+/* One of an environment's unfinished rows; behind it what was remembered, its observation and its action. */
 typedef struct {
     double reward, discount; /* so far, and of the next reward */
     uint64_t epoch, version;
@@ -16,7 +16,11 @@ static size_t padded(size_t size) { return (size + 7) / 8 * 8; }
 
 static size_t action_bytes(const run *r) { return r->rows.columns[r->action].bytes; }
 
-static size_t pending_bytes(const run *r) { return padded(sizeof(pending) + r->obs_bytes + action_bytes(r)); }
+static size_t memory_bytes(const run *r) { return r->stores_memory ? r->policy.memory * sizeof(float) : 0; }
+
+static size_t pending_bytes(const run *r) {
+    return padded(sizeof(pending) + memory_bytes(r) + r->obs_bytes + action_bytes(r));
+}
 
 static pending *pending_at(const environment *e, const run *r, unsigned k) {
     return (pending *)(void *)(e->pending + (e->first + k) % r->n_step * pending_bytes(r));
@@ -31,20 +35,32 @@ bool vd_init_environment(environment *e, const run *r) {
     return e->pending && e->obs && e->action;
 }
 
+bool vd_fit_memory(environment *e, const run *r) {
+    size_t size = r->policy.memory;
+    if (size == e->memory_size) return true;
+    free(e->memory);
+    e->memory = size ? calloc(2 * size, sizeof *e->memory) : NULL;
+    e->memory_size = e->memory ? size : 0;
+    e->remembered = false;
+    return e->memory_size == size;
+}
+
 void vd_free_environment(environment *e) {
     free(e->pending);
     free(e->obs);
     free(e->action);
+    free(e->memory);
     vd_free_noise(&e->noise);
     memset(e, 0, sizeof *e);
 }
 
 void vd_begin_row(environment *e, const run *r, uint64_t epoch, uint64_t version, double reward) {
     pending *row = pending_at(e, r, e->count++);
-    uint8_t *obs = (uint8_t *)(row + 1);
+    uint8_t *memory = (uint8_t *)(row + 1), *obs = memory + memory_bytes(r);
     *row = (pending){.discount = 1.0, .epoch = epoch, .version = version, .intervened = e->intervened,
                      .begins = e->begins, .t = e->t++};
     e->begins = false;
+    if (r->stores_memory) memcpy(memory, e->memory, memory_bytes(r));
     memcpy(obs, e->obs, r->obs_bytes);
     memcpy(obs + r->obs_bytes, e->action, action_bytes(r));
     reward *= r->reward_scale;
@@ -94,6 +110,21 @@ bool vd_is_full(const staging *s) { return s->rows == s->room; }
 
 static void put(staging *s, unsigned column, size_t offset, const void *data, size_t bytes) {
     memcpy(s->columns + s->at[column] + s->run->rows.columns[column].bytes * s->rows + offset, data, bytes);
+}
+
+/* Numbers of float32 in a column of float32 or of float16. */
+static void put_numbers(staging *s, unsigned column, const uint8_t *numbers) {
+    const run_column *of = s->run->rows.columns + column;
+    if (of->width == sizeof(float)) {
+        put(s, column, 0, numbers, of->bytes);
+        return;
+    }
+    for (size_t k = 0; k < of->count; k++) {
+        float number;
+        memcpy(&number, numbers + k * sizeof number, sizeof number);
+        uint16_t half = vd_half_of_float(number);
+        put(s, column, k * sizeof half, &half, sizeof half);
+    }
 }
 
 /* Shared frames: each once in a batch, found again by its bytes */
@@ -165,7 +196,7 @@ static bool is_older(const pending *p, const staging *s) {
 bool vd_finish_row(environment *e, staging *s, const void *next_obs, bool terminated, bool truncated) {
     const run *r = s->run;
     const pending *p = pending_at(e, r, 0);
-    const uint8_t *obs = (const uint8_t *)(p + 1);
+    const uint8_t *memory = (const uint8_t *)(p + 1), *obs = memory + memory_bytes(r);
     float reward = (float)p->reward;
     uint8_t flags[] = {terminated, truncated, (uint8_t)p->steps, p->intervened, p->begins};
     if (!put_obs(s, obs, false) || !put_obs(s, next_obs, true)) return false;
@@ -175,6 +206,7 @@ bool vd_finish_row(environment *e, staging *s, const void *next_obs, bool termin
     put(s, r->truncated, 0, flags + 1, 1);
     put(s, r->n_steps, 0, flags + 2, 1);
     if (r->marks_interventions) put(s, r->intervened, 0, flags + 3, 1);
+    if (r->stores_memory) put_numbers(s, r->memory, memory);
     if (r->has_keys) {
         put(s, r->env, 0, &e->index, sizeof e->index);
         put(s, r->t, 0, &p->t, sizeof p->t);

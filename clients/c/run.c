@@ -7,6 +7,7 @@
 #define OBS_BYTES_MAX ((size_t)1 << 26)
 #define BATCH_ROWS_MAX (1 << 20)
 #define STEPS_MAX ((uint64_t)1 << 62)
+#define WHY_SAID 120 /* characters of a reason within another */
 #define ENV_HIGH 65535
 #define T_HIGH (((uint64_t)1 << 62) - 1)
 
@@ -73,7 +74,7 @@ static bool add_other(run *r, unsigned k, unsigned *found, char *why, size_t roo
         {"terminated", "?", &r->terminated, 0}, {"truncated", "?", &r->truncated, 0},
         {"n_steps", "u1", &r->n_steps, 0},      {"intervened", "?", &r->intervened, 0},
         {"env", "u4", &r->env, ENV_HIGH},       {"t", "i8", &r->t, T_HIGH},
-        {"begins", "?", &r->begins, 0}};
+        {"begins", "?", &r->begins, 0},         {"memory", NULL, &r->memory, 0}};
     const run_column *column = r->rows.columns + k;
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(column->name, known[i].name)) continue;
@@ -104,8 +105,9 @@ static bool read_rows(run *r, char *why, size_t room) {
         if (r->obs_bytes > OBS_BYTES_MAX) return vd_fail(why, room, "the run's observations are too large");
     }
     r->marks_interventions = found >> 5 & 1;
-    r->has_keys = found >> 6 == 7;
-    if (found >> 6 && !r->has_keys)
+    r->has_keys = (found >> 6 & 7) == 7;
+    r->stores_memory = found >> 9 & 1;
+    if (found >> 6 & 7 && !r->has_keys)
         return vd_fail(why, room, "the run's rows have some of the columns env, t and begins, and not all");
     if (r->has_keys) r->n_step = 1;
     if ((found & 31) != 31 || !r->part_count)
@@ -152,8 +154,11 @@ static void read_policy(run *r, const mp_value *payload) {
     policy *p = &r->policy;
     if (mp_get_typed(payload, "policy", MP_MAP, &map) && map.number) {
         if (vd_read_policy(&map, r)) return;
+        char why[WHY_MAX];
+        memcpy(why, p->missing, sizeof why);
         vd_free_policy(p);
-        vd_fail(p->missing, sizeof p->missing, "the run's policy is of a kind that is not known here: %s", rest);
+        vd_fail(p->missing, sizeof p->missing, "the run's policy is of a kind that is not known here%s%.*s: %s",
+                *why ? ", for " : "", WHY_SAID, why, rest);
         return;
     }
     if (mp_get_typed(payload, "agent", MP_MAP, &agent)) {
@@ -162,6 +167,21 @@ static void read_policy(run *r, const mp_value *payload) {
     }
     vd_fail(p->missing, sizeof p->missing, "the run does not describe how agent %s with network %s acts: %s", name,
             kind, rest);
+}
+
+/* What rows are to hold of it is what the policy remembers. */
+static bool check_memory(const run *r, char *why, size_t room) {
+    const run_column *column = r->rows.columns + r->memory;
+    const policy *p = &r->policy;
+    if (!r->stores_memory) return true;
+    if (p->head == NO_POLICY)
+        return vd_fail(why, room, "the run's rows have a column memory, which comes of its policy alone. And %s",
+                       p->missing);
+    if (strcmp(column->type, "f4") && strcmp(column->type, "f2"))
+        return vd_fail(why, room, "the run's column memory is not of the type that the wire says");
+    if (column->count == p->memory) return true;
+    return vd_fail(why, room, "the run's column memory has %zu numbers, and its policy remembers %zu", column->count,
+                   p->memory);
 }
 
 run *vd_read_run(const mp_value *header, const mp_value *payload, char *why, size_t room) {
@@ -179,7 +199,8 @@ run *vd_read_run(const mp_value *header, const mp_value *payload, char *why, siz
         if (r->model.columns[k].role != PLAIN) read = vd_fail(why, room, "the run's model has a shared column");
     if (read) vd_widen_schema(&r->model);
     if (read) read_policy(r, payload);
-    else vd_free_run(r);
+    read = read && check_memory(r, why, room);
+    if (!read) vd_free_run(r);
     return read ? r : NULL;
 }
 

@@ -26,6 +26,12 @@ typedef struct {
     char hash[17];
 } run_schema;
 
+#define WHY_MAX 256
+
+bool vd_fail(char *why, size_t room, const char *format, ...);
+/* Say why, in WHY_MAX bytes, unless that was said; false. */
+bool vd_explain(char *why, const char *format, ...);
+
 bool vd_read_schema(const mp_value *payload, const char *key, run_schema *schema, char *why, size_t room);
 /* Have float16 columns as float32: of a model, which is expanded when it arrives. */
 void vd_widen_schema(run_schema *schema);
@@ -35,11 +41,12 @@ bool vd_find_column(const run_schema *schema, const char *name, unsigned *index)
 
 /* Networks: network.c */
 
-typedef enum { LINEAR, RELU, TANH, NORMALIZE, SCALE, SAVE, ADD, CONVOLUTION, CHANNELS_FIRST } layer_kind;
+typedef enum { LINEAR, RELU, TANH, NORMALIZE, SCALE, SAVE, ADD, CONVOLUTION, CHANNELS_FIRST, GRU } layer_kind;
 
 typedef struct {
     layer_kind kind;
-    unsigned weight, bias; /* columns of the model */
+    unsigned weight, bias;             /* columns of the model */
+    unsigned state_weight, state_bias; /* likewise, of a core */
     size_t in, out;
     float eps;
     size_t stack, channels, height, width, kernel, stride; /* of images */
@@ -49,6 +56,7 @@ typedef struct {
     layer *layers;
     unsigned count;
     size_t in, out, widest; /* the most numbers between two layers */
+    size_t memory;          /* numbers that its first layer, a core, remembers; 0: that is none */
 } network;
 
 /* Numbers of a model: its schema, and a row of it. Every column begins at a multiple of 8 bytes. */
@@ -58,16 +66,24 @@ typedef struct {
 } weights;
 
 /* Read the name of an array of `count` float32 numbers; false: the model has none. */
-bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column);
-/* Read layers that take `in` numbers; false: not all are known and fit. Free the network anyway. */
-bool vd_read_network(mp_value *layers, const run_schema *model, size_t in, network *n);
+bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column, char *why);
+/* Read layers that take `in` numbers; false: not all are known and fit, and `why` says what. Free the network anyway.
+ * may_remember: the first layer may be a core. */
+bool vd_read_network(mp_value *layers, const run_schema *model, size_t in, bool may_remember, network *n, char *why);
 void vd_free_network(network *n);
 
-/* From x to y, which may be the same; with memory for 4 `widest` numbers. */
-void vd_apply_network(const network *n, weights w, const float *x, float *y, float *memory);
+/* From x to y, which may be the same; with memory for 4 `widest` numbers.
+ *
+ * state: the `memory` numbers that a core remembers, before x and then after it; NULL where there is no core. */
+void vd_apply_network(const network *n, weights w, const float *x, float *state, float *y, float *memory);
 const float *vd_array(weights w, unsigned column);
 /* A model's row, from its row as it is sent. */
 void vd_widen_row(const run_schema *schema, const uint8_t *sent, uint8_t *row);
+
+/* Numbers in IEEE 754 binary16: half.c */
+
+float vd_float_of_half(uint16_t half);
+uint16_t vd_half_of_float(float number); /* the nearest one; of two that are as near, the even one */
 
 /* Policies: policy.c */
 
@@ -113,6 +129,7 @@ typedef struct {
     float clip;
     policy_branch *branches;
     network networks[NETWORKS_MAX];
+    size_t memory; /* numbers that are remembered since an episode began; 0: none */
     size_t outputs, dimensions;
     float *low, *high;
     size_t cosines, fractions;
@@ -124,10 +141,11 @@ typedef struct {
     exploration_kind exploration;
     double epsilon_start, epsilon_final, epsilon_steps, epsilon_base, epsilon_alpha, temperature;
     size_t widest;
-    char missing[256]; /* why there is none; "" otherwise */
+    char missing[WHY_MAX]; /* why there is none; "" otherwise */
 } policy;
 
 struct run;
+/* False: it cannot be acted by; `missing` says why, as far as that is known. */
 bool vd_read_policy(const mp_value *map, struct run *r);
 void vd_free_policy(policy *p);
 
@@ -151,9 +169,13 @@ size_t vd_acting_memory(const struct run *r);
 /* Choose an action for an observation, by a model's row.
  *
  * rank: of the environment, in (0, 1). random: state of the random numbers; NULL: greedy. noise: standard normal
- * numbers for each dimension of a Box; NULL: they are drawn here, independent of those of before. */
+ * numbers for each dimension of a Box; NULL: they are drawn here, independent of those of before. state: what the
+ * environment remembers, before the observation and then after it; NULL: the policy has no memory. */
 void vd_act(const struct run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-            uint64_t *random, const float *noise, float *memory, void *action);
+            uint64_t *random, const float *noise, float *state, float *memory, void *action);
+
+/* Bring what is remembered from before an observation to after it, and choose no action. */
+void vd_remember(const struct run *r, const uint8_t *model, const void *obs, float *state, float *memory);
 
 /* The exploration rank of an environment: a van der Corput sequence. */
 double vd_exploration_rank(uint64_t index);
@@ -180,6 +202,8 @@ typedef struct run {
     bool marks_interventions;
     unsigned env, t, begins; /* likewise */
     bool has_keys;           /* rows are single steps, and say which of them follow one another */
+    unsigned memory;         /* likewise */
+    bool stores_memory;      /* rows hold what was remembered before `obs` */
     size_t batch_rows;
     uint64_t batch_env_steps;
     double discount, reward_scale, reward_clip;
@@ -195,7 +219,5 @@ void vd_free_run(run *r);
 /* What was made for one run can be inserted by the other's learner: a start with a new replay keeps the run, and may
  * change its columns. */
 bool vd_takes_batches_of(const run *r, const run *other);
-
-bool vd_fail(char *why, size_t room, const char *format, ...);
 
 #endif
