@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import page_policy
 import pytest
 from c_programs import Built
 from foreign_run import CARTPOLE, make_run
@@ -88,6 +89,55 @@ def test_rows_say_which_of_them_follow_one_another(built: Built, port: int, tmp_
     first = [int(t) for t in rows["t"] - own]
     assert len(set(first)) == 2, "a number for each environment"
     assert all(t % 2**32 == 0 and 0 <= t < 2**62 for t in first)
+
+
+def remembered(policy: dict[str, Any], model: ModelInfo, rows: dict[str, Any]) -> Any:
+    """What is to stand in the column `memory` of these rows, by the page of the wire."""
+    expected = np.zeros(rows["memory"].shape)
+    for env in set(rows["env"]):
+        state = np.zeros(expected.shape[1])
+        before = -1
+        for k in sorted(np.flatnonzero(rows["env"] == env), key=lambda k: int(rows["t"][k])):
+            assert before in (-1, int(rows["t"][k]) - 1), "every row of an environment came"
+            before = int(rows["t"][k])
+            if rows["begins"][k]:
+                state[:] = 0
+            expected[k] = state
+            page_policy.act(policy, model.arrays, {"obs": rows["obs"][k]}, state)
+    return expected
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "tolerance"),
+    [
+        ("dqn", {"exploration": {"kind": "constant", "epsilon_final": 0.5}}, 1e-5),
+        ("dqn", {"memory_dtype": "float16"}, 1e-3),
+        ("iqn", {"n_cosines": 4, "n_action_quantiles": 3, "hidden_sizes": [4, 4]}, 1e-5),
+    ],
+)
+def test_rows_hold_what_was_remembered_before_them(
+    built: Built,
+    port: int,
+    tmp_path: Path,
+    agent: str,
+    settings: dict[str, Any],
+    tolerance: float,
+) -> None:
+    """By the policy, by a person, and by a person while nobody asked the policy."""
+    settings = {"memory": "gru", "memory_size": 5, "hidden_sizes": [4], **settings}
+    run, model, _ = make_run(agent, COUNTS, settings)
+    kept = counted_batches(built, port, tmp_path, run, model)
+    batches = [run.schema.views(payload, rows) for rows, payload in kept]
+    for batch in batches:
+        run.schema.check_values(batch)
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    own = np.rint(rows["obs"][:, 1] * 2**23).astype(np.int64)
+    assert (own % 15 == 0).any()
+    assert rows["memory"].dtype == settings.get("memory_dtype", "float32")
+    assert not rows["memory"][rows["begins"]].any()
+    assert (np.abs(rows["memory"][~rows["begins"]]).max(axis=1) > 0.01).all()
+    expected = remembered(dict(run.policy), model, rows)
+    np.testing.assert_allclose(rows["memory"], expected, atol=tolerance)
 
 
 @pytest.mark.parametrize("color", ["white", "red"])

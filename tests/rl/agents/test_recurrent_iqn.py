@@ -166,7 +166,12 @@ def test_munchausens_target_is_refused_beside_memory() -> None:
         config_of(munchausen=MunchausenConfig(alpha=0.9))
 
 
-def test_clients_of_other_languages_are_not_told_how_to_act() -> None:
+def test_clients_of_other_languages_are_told_of_the_core() -> None:
     config = config_of()
     assert KIND.describe is not None
-    assert KIND.describe(config, SPACES) is None
+    described = KIND.describe(config, SPACES)
+    assert described is not None
+    name, layers = described["networks"][0]
+    assert name == "psi"
+    assert layers[0][0] == "gru"
+    assert layers[0][-1] == config.memory_size
