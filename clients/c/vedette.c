@@ -401,9 +401,12 @@ vedette_result vedette_greedy(vedette *v, const void *obs, void *action) {
 
 size_t vedette_memory_size(const vedette *v) { return v->plays ? v->plays->policy.memory : 0; }
 
-vedette_result vedette_greedy_with_memory(vedette *v, const void *obs, float *memory, void *action) {
+vedette_result vedette_greedy_with_memory(vedette *v, const void *obs, float *memory, size_t size, void *action) {
     vedette_result result = ready(v, v->wait_s, true);
-    return result == VEDETTE_OK ? choose_action(v, &v->acts, obs, 0.5, NULL, NULL, memory, action) : result;
+    if (result != VEDETTE_OK) return result;
+    if (size != v->plays->policy.memory)
+        return misuse(v, "the memory given to vedette_greedy_with_memory is not of vedette_memory_size numbers");
+    return choose_action(v, &v->acts, obs, 0.5, NULL, NULL, memory, action);
 }
 
 vedette_result vedette_set_action(vedette *v, unsigned env, const void *action) {

@@ -35,7 +35,7 @@ static void greedy(vedette *v, const uint8_t *obs, uint8_t *action) {
     size_t size = vedette_memory_size(v);
     float *memory = calloc(size + 1, sizeof *memory);
     if (!memory) abort();
-    if (size) vedette_greedy_with_memory(v, obs, memory, action);
+    if (size) vedette_greedy_with_memory(v, obs, memory, size, action);
     else vedette_greedy(v, obs, action);
     free(memory);
 }

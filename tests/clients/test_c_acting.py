@@ -114,7 +114,8 @@ def drawn_run(
     agent: str, spaces: Spaces, settings: dict[str, Any]
 ) -> tuple[Run, ModelInfo, bytes, NDArray[Any], NDArray[np.float32]]:
     """A run with memory and weights for which actions differ, observations as the client takes
-    them, and of numpy the actions of one environment step by step and what it remembers then."""
+    them, and of numpy the actions of one environment step by step and what it remembers after
+    each."""
     columns, obs = sample_observations(spaces, ROWS)
     for weights in range(100):
         run, model, policy = make_run(agent, spaces, settings, weights=weights)
@@ -123,8 +124,7 @@ def drawn_run(
             now = {name: column[k : k + 1] for name, column in columns.items()}
             action = policy.act(now, explore=False, begins=np.array([begins]))
             actions.append(action.reshape(-1))
-            if k:  # what was before this observation, but for a beginning, was after the last one
-                memories.append(policy.acted_columns()["memory"][0].copy())
+            memories.append(policy.memory[0].copy())
         if len(np.unique(actions, axis=0)) > 1:
             break
     return run, model, obs.tobytes(), np.array(actions), np.array(memories)
@@ -170,10 +170,14 @@ def test_golden_actions_follow_from_the_bytes_beside_them(name: str) -> None:
     actions = run.policy["actions"]
     assert not any(actions.get("starts", ())), "the column counts from 0"
     golden = json.loads((VECTORS / f"{name}.json").read_text("utf-8"))
+    state = np.zeros(page_policy.memory_size(dict(run.policy)))
     for k, action in enumerate(golden["actions"]):
         obs = {key: np.array(rows[k]) for key, rows in golden["observations"].items()}
-        got = page_policy.act(dict(run.policy), arrays, obs)
+        if len(state) and golden["begins"][k]:
+            state[:] = 0
+        got = page_policy.act(dict(run.policy), arrays, obs, state)
         np.testing.assert_allclose(got, action, rtol=2e-4, atol=2e-4)
+        np.testing.assert_allclose(state, golden.get("memory", [[]] * 4)[k], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -207,8 +211,7 @@ def test_the_description_of_a_core_is_complete(case: str) -> None:
         now = {name: column[k] for name, column in columns.items()}
         got = page_policy.act(policy, model.arrays, now, state)
         np.testing.assert_allclose(got, expected[k], rtol=2e-4, atol=2e-4)
-        if k + 1 < ROWS and not EPISODES[k + 1]:
-            np.testing.assert_allclose(state, memories[k], atol=1e-5)
+        np.testing.assert_allclose(state, memories[k], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -225,8 +228,7 @@ def test_the_c_client_remembers_as_numpy_does_and_forgets_where_episodes_begin(
     actions, after = np.split(got, [expected.shape[1]], axis=1)
     np.testing.assert_allclose(actions, expected, rtol=2e-4, atol=2e-4)
     assert len(np.unique(actions, axis=0)) > 1, "weights for which all actions are the same"
-    goes_on = ~EPISODES[1:]
-    np.testing.assert_allclose(after[:-1][goes_on], memories[goes_on], atol=1e-5)
+    np.testing.assert_allclose(after, memories, atol=1e-5)
     assert np.abs(after).max() > 0.1
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import page_policy
 import pytest
 from c_programs import Built
-from foreign_run import CARTPOLE, make_run
+from foreign_run import CARTPOLE, make_run, sample_observations
 from fuzz_seeds import write_seeds
 from scripted_learner import Kept, ScriptedLearner, assert_every_row_is_delivered_once, check_rows
 
@@ -140,6 +140,38 @@ def test_rows_hold_what_was_remembered_before_them(
     np.testing.assert_allclose(rows["memory"], expected, atol=tolerance)
 
 
+def test_a_caller_acts_greedily_with_a_memory_of_its_own(
+    built: Built, port: int, tmp_path: Path
+) -> None:
+    settings = {"memory": "gru", "memory_size": 6, "hidden_sizes": [8]}
+    run, model, policy = make_run("dqn", CARTPOLE, settings, weights=1)
+    columns, obs = sample_observations(CARTPOLE, 12)
+    episodes = (0, 5, 6)
+    expected = [
+        policy.act({"obs": columns["obs"][k : k + 1]}, explore=False, begins=np.array([begins]))
+        for k, begins in enumerate(k in episodes for k in range(12))
+    ]
+    (tmp_path / "obs").write_bytes(obs.tobytes())
+    said = []
+    for begins in (episodes, ()):
+        learner = ScriptedLearner(port, run, model, {})
+        program = built("tests/clients/greedy_with_memory.c")
+        words = [program, str(port), tmp_path / "obs", *map(str, begins)]
+        client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        try:
+            assert learner.until(lambda: client.poll() is not None, limit=0)  # noqa: B023
+        finally:
+            client.kill()
+            said += client.communicate()[0].splitlines()
+            learner.close()
+        assert client.returncode == 0, said
+    *actions, other_size, without = said
+    assert [int(action) for action in actions] == np.concatenate(expected).tolist()
+    assert len(set(actions)) > 1, "weights for which all actions are the same"
+    assert "not of vedette_memory_size numbers" in other_size
+    assert "call vedette_greedy_with_memory" in without
+
+
 @pytest.mark.parametrize("color", ["white", "red"])
 def test_coloured_noise_begins_anew_with_each_episode(
     built: Built, port: int, tmp_path: Path, color: str
@@ -234,10 +266,12 @@ def test_a_client_without_a_learner_says_whom_it_waits_for(
         client.communicate()
 
 
-def test_the_c_client_keeps_every_rule_of_the_wire(built: Built) -> None:
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_the_c_client_keeps_every_rule_of_the_wire(built: Built, memory: str) -> None:
     pytest.importorskip("vedette.conformance")
     words = [str(built("clients/c/examples/cartpole.c")), "{host}", "{port}", "c-1", "{keys}"]
-    command = [sys.executable, "-m", "vedette.cli", "conform", *words]
+    setting = ["--set", f"agent.memory={memory}"]
+    command = [sys.executable, "-m", "vedette.cli", "conform", *setting, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     verdicts = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stdout + done.stderr
