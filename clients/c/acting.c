@@ -176,12 +176,33 @@ static void put_float(const run_column *column, uint8_t *data, size_t k, float n
     else memcpy(data + 4 * k, &number, 4);
 }
 
+/* An action by its probability, with the logarithm of that. */
+static size_t draw(const float *logits, size_t count, uint64_t *random, double *log_prob) {
+    double most = -INFINITY, sum = 0, reached = 0;
+    for (size_t k = 0; k < count; k++) most = fmax(most, logits[k]);
+    for (size_t k = 0; k < count; k++) sum += exp(logits[k] - most);
+    double until = vd_random_unit(random) * sum;
+    size_t chosen = 0;
+    for (; chosen + 1 < count && (reached += exp(logits[chosen] - most)) <= until; chosen++) {}
+    *log_prob += logits[chosen] - most - log(sum);
+    return chosen;
+}
+
+/* A number of a Gaussian, not bounded, with the logarithm of its density: of the number as it is stored, for with a
+ * small deviation its rounding is a part of z. */
+static float draw_normal(double mean, double log_std, uint64_t *random, double *log_prob) {
+    float number = (float)(mean + exp(log_std) * vd_random_normal(random));
+    double z = ((double)number - mean) * exp(-log_std);
+    *log_prob -= 0.5 * (z * z + log(2.0 * PI)) + log_std;
+    return number;
+}
+
 /* A number in [-1, 1], before it is mapped to the bounds of its dimension. */
-static double unit_action(const policy *p, const float *y, size_t d, uint64_t version, uint64_t *random,
-                          const float *noise) {
+static double unit_action(const policy *p, const float *y, size_t d, uint64_t version, const acting *by) {
+    uint64_t *random = by->random;
     if (!random) return tanh((double)y[d]);
     if (version == 0 && p->uniform_warmup) return 2.0 * vd_random_unit(random) - 1.0;
-    double z = noise ? (double)noise[d] : vd_random_normal(random);
+    double z = by->noise ? (double)by->noise[d] : vd_random_normal(random);
     if (p->head == DETERMINISTIC) return fmax(-1.0, fmin(1.0, tanh((double)y[d]) + p->noise * z));
     double log_std = fmax(p->log_std_min, fmin(p->log_std_max, y[p->dimensions + d]));
     return tanh((double)y[d] + exp(log_std) * z);
@@ -191,22 +212,35 @@ void vd_remember(const run *r, const uint8_t *model, const void *obs, float *sta
     outputs(r, (weights){&r->model, model}, NULL, obs, state, memory);
 }
 
-void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-            uint64_t *random, const float *noise, float *state, float *memory, void *action) {
+/* The number of a Gaussian whose deviations are an array of the model. */
+static float gaussian_number(const policy *p, weights w, const float *y, size_t d, uint64_t *random,
+                             double *log_prob) {
+    double log_std = fmax(p->log_std_min, fmin(p->log_std_max, vd_array(w, p->log_stds)[d]));
+    return random ? draw_normal(y[d], log_std, random, log_prob) : y[d];
+}
+
+void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, const acting *by, float *memory,
+            void *action) {
     const policy *p = &r->policy;
     const run_column *column = r->rows.columns + r->action;
-    const float *y = outputs(r, (weights){&r->model, model}, random, obs, state, memory);
+    weights w = {&r->model, model};
+    const float *y = outputs(r, w, by->random, obs, by->state, memory);
     uint64_t counted = version > p->explore_from ? version - p->explore_from : 0;
-    double eps = epsilon(p, counted, rank);
+    double eps = epsilon(p, counted, by->rank), log_prob = 0;
     for (size_t d = 0; d < p->dimensions; d++) {
         if (p->head < GAUSSIAN) {
-            size_t chosen = choose(p, y, p->actions.counts[d], eps, random);
+            bool draws = p->head == CATEGORIES && by->random;
+            size_t chosen = draws ? draw(y, p->actions.counts[d], by->random, &log_prob)
+                                  : choose(p, y, p->actions.counts[d], eps, by->random);
             put_integer(column, action, d, (int64_t)((uint64_t)p->actions.starts[d] + chosen));
             y += p->actions.counts[d];
         } else {
             float low = p->low[d], high = p->high[d], half = (high - low) * 0.5f, middle = (high + low) * 0.5f;
-            float number = middle + half * (float)unit_action(p, y, d, counted, random, noise);
-            put_float(column, action, d, fmaxf(low, fminf(high, number)));
+            float unit = p->head == NORMAL ? gaussian_number(p, w, y, d, by->random, &log_prob)
+                                           : (float)unit_action(p, y, d, counted, by);
+            if (p->head == NORMAL && by->drawn) by->drawn[1 + d] = unit;
+            put_float(column, action, d, fmaxf(low, fminf(high, middle + half * unit)));
         }
     }
+    if (by->drawn) *by->drawn = (float)log_prob;
 }

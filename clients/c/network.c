@@ -17,16 +17,20 @@ static bool read_size(mp_bytes *items, size_t *size) {
     return true;
 }
 
-bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column, char *why) {
-    mp_value value;
+bool vd_find_array(const mp_value *array, const run_schema *model, size_t count, unsigned *column, char *why) {
     char name[129];
-    if (!mp_read(items, &value) || value.type != MP_TEXT) return false;
-    mp_copy_text(&value, name, sizeof name);
+    if (array->type != MP_TEXT) return false;
+    mp_copy_text(array, name, sizeof name);
     if (!vd_find_column(model, name, column)) return vd_explain(why, "the model has no array %s", name);
     const run_column *found = model->columns + *column;
     if (!strcmp(found->type, "f4") && found->count == count) return true;
     return vd_explain(why, "the model's array %s is %zu of %s, and its layer's sizes need %zu of f4", name,
                    found->count, found->type, count);
+}
+
+bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column, char *why) {
+    mp_value array;
+    return mp_read(items, &array) && vd_find_array(&array, model, count, column, why);
 }
 
 static bool skip(mp_bytes *items, unsigned count) {

@@ -182,7 +182,7 @@ static bool read_actions(const mp_value *map, const run *r, policy *p) {
     mp_value actions;
     const run_column *column = r->rows.columns + r->action;
     if (!mp_get_typed(map, "actions", MP_MAP, &actions)) return false;
-    if (p->head < GAUSSIAN)
+    if (p->head < GAUSSIAN) /* the others are of a Box */
         return read_discrete(&actions, p) && column->count == p->dimensions && strchr("iu", *column->type);
     return read_box(&actions, p) && column->count == p->dimensions && *column->type == 'f' && column->width >= 4;
 }
@@ -217,7 +217,7 @@ static bool read_quantiles(const mp_value *map, policy *p) {
     return true;
 }
 
-static bool read_gaussian(const mp_value *map, policy *p) {
+static bool read_log_std(const mp_value *map, policy *p) {
     mp_value list, least, most;
     return mp_get_typed(map, "log_std", MP_LIST, &list) && mp_read(&list.items, &least) &&
            mp_real(&least, &p->log_std_min) && mp_read(&list.items, &most) && mp_real(&most, &p->log_std_max);
@@ -235,16 +235,28 @@ static bool read_noise_color(const mp_value *map, policy *p) {
 }
 
 static bool read_head(const mp_value *map, policy *p) {
-    static const char *const heads[] = {"values", "dueling", "quantiles", "gaussian", "deterministic"};
+    static const char *const heads[] = {"values",   "dueling",       "quantiles", "categories",
+                                        "gaussian", "deterministic", "normal"};
     mp_value head;
-    if (!mp_get(map, "head", &head)) return false;
+    char name[33] = "";
+    if (!mp_get_typed(map, "head", MP_TEXT, &head)) return false;
+    mp_copy_text(&head, name, sizeof name);
     for (unsigned k = 0; k < sizeof heads / sizeof *heads; k++)
         if (mp_is(&head, heads[k])) p->head = (policy_head)(VALUES + k);
-    if (p->head == NO_POLICY || (p->head == QUANTILES && !read_quantiles(map, p))) return false;
+    if (p->head == NO_POLICY) return vd_explain(p->missing, "it has a head %s, which this client does not know", name);
+    if (p->head == QUANTILES && !read_quantiles(map, p)) return false;
+    if (p->head == CATEGORIES) return true;
     if (p->head < GAUSSIAN) return read_exploration(map, p);
-    if (p->head == GAUSSIAN && !read_gaussian(map, p)) return false;
+    if ((p->head == GAUSSIAN || p->head == NORMAL) && !read_log_std(map, p)) return false;
+    if (p->head == NORMAL) return true;
     if (p->head == DETERMINISTIC && (!mp_get_real(map, "noise", &p->noise) || p->noise < 0)) return false;
     return read_noise_color(map, p) && mp_get_bool(map, "uniform_warmup", &p->uniform_warmup);
+}
+
+static bool read_deviations(const mp_value *map, const run *r, policy *p) {
+    mp_value array;
+    return mp_get(map, "deviations", &array) &&
+           vd_find_array(&array, &r->model, p->dimensions, &p->log_stds, p->missing);
 }
 
 static void take_widest(policy *p, size_t width) {
@@ -257,6 +269,7 @@ bool vd_read_policy(const mp_value *map, run *r) {
     if (!read_head(map, p) || !read_inputs(map, r, p) || !read_normalizer(map, r, p)) return false;
     if (!read_actions(map, r, p) || !read_branches(map, r, p, &width)) return false;
     if (!read_networks(map, r, p, width)) return false;
+    if (p->head == NORMAL && !read_deviations(map, r, p)) return false;
     mp_get_uint(map, "explore_from", UINT64_MAX, &p->explore_from); /* optional */
     take_widest(p, p->features);
     take_widest(p, width);

@@ -65,7 +65,8 @@ typedef struct {
     const uint8_t *row;
 } weights;
 
-/* Read the name of an array of `count` float32 numbers; false: the model has none. */
+/* Find an array of `count` float32 numbers by its name; false: the model has none. */
+bool vd_find_array(const mp_value *array, const run_schema *model, size_t count, unsigned *column, char *why);
 bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column, char *why);
 /* Read layers that take `in` numbers; false: not all are known and fit, and `why` says what. Free the network anyway.
  * may_remember: the first layer may be a core. */
@@ -87,7 +88,7 @@ uint16_t vd_half_of_float(float number); /* the nearest one; of two that are as 
 
 /* Policies: policy.c */
 
-typedef enum { NO_POLICY, VALUES, DUELING, QUANTILES, GAUSSIAN, DETERMINISTIC } policy_head;
+typedef enum { NO_POLICY, VALUES, DUELING, QUANTILES, CATEGORIES, GAUSSIAN, DETERMINISTIC, NORMAL } policy_head;
 typedef enum { LADDER, LINEAR_EPSILON, CONSTANT, SOFTMAX } exploration_kind;
 
 /* One of an observation's arrays. */
@@ -134,6 +135,7 @@ typedef struct {
     float *low, *high;
     size_t cosines, fractions;
     double log_std_min, log_std_max, noise;
+    unsigned log_stds; /* column of the model */
     double noise_exponent; /* 0: white noise */
     size_t noise_steps;    /* of a sequence of noise that is not white */
     bool uniform_warmup;
@@ -166,13 +168,19 @@ void vd_free_noise(action_noise *noise);
 /* Numbers of working memory that it takes. */
 size_t vd_acting_memory(const struct run *r);
 
-/* Choose an action for an observation, by a model's row.
- *
- * rank: of the environment, in (0, 1). random: state of the random numbers; NULL: greedy. noise: standard normal
- * numbers for each dimension of a Box; NULL: they are drawn here, independent of those of before. state: what the
- * environment remembers, before the observation and then after it; NULL: the policy has no memory. */
-void vd_act(const struct run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-            uint64_t *random, const float *noise, float *state, float *memory, void *action);
+/* How an environment acts, and what that leaves beside the action. */
+typedef struct {
+    double rank;        /* of the environment, in (0, 1) */
+    uint64_t *random;   /* state of the random numbers; NULL: greedy */
+    const float *noise; /* standard normal numbers for each dimension of a Box; NULL: independent ones are drawn */
+    float *state;       /* what is remembered, before the observation and then after it; NULL: there is no memory */
+    float *drawn;       /* 1 + `dimensions` numbers, of an action that is drawn by its probability: log p of it, and of
+                           a Box the number of each dimension before it is moved and clipped; NULL: they are lost */
+} acting;
+
+/* Choose an action for an observation, by a model's row. */
+void vd_act(const struct run *r, const uint8_t *model, uint64_t version, const void *obs, const acting *by,
+            float *memory, void *action);
 
 /* Bring what is remembered from before an observation to after it, and choose no action. */
 void vd_remember(const struct run *r, const uint8_t *model, const void *obs, float *state, float *memory);
@@ -186,6 +194,15 @@ double vd_random_unit(uint64_t *state); /* in [0, 1) */
 double vd_random_normal(uint64_t *state);
 
 /* Runs: run.c */
+
+/* Columns that acting fills beside the action, and numbers of a row: what was remembered before `obs`, and of an action
+ * that was drawn by its probability what `acting` says. */
+enum { MEMORY, LOG_PROB, POLICY_ACTION, KEPT };
+typedef struct {
+    bool stored; /* rows have it */
+    unsigned column;
+    size_t numbers;
+} kept_column;
 
 #define PARTS_MAX 64
 typedef struct run {
@@ -202,8 +219,8 @@ typedef struct run {
     bool marks_interventions;
     unsigned env, t, begins; /* likewise */
     bool has_keys;           /* rows are single steps, and say which of them follow one another */
-    unsigned memory;         /* likewise */
-    bool stores_memory;      /* rows hold what was remembered before `obs` */
+    kept_column kept[KEPT];
+    size_t run_length; /* steps that are played on one model, as far as they fit into a batch; 0: the newest is taken */
     size_t batch_rows;
     uint64_t batch_env_steps;
     double discount, reward_scale, reward_clip;

@@ -255,11 +255,11 @@ static void play(vedette *v, run *r) {
     }
     for (unsigned k = 0; k < v->env_count; k++) {
         vd_free_noise(&v->envs[k].noise); /* its length may be another */
-        made = vd_fit_memory(v->envs + k, r) && made;
+        made = vd_fit_policy(v->envs + k, r) && made;
     }
     if (!keeps) {
         vd_free_staging(&v->staging);
-        made = vd_init_staging(&v->staging, r) && made;
+        made = vd_init_staging(&v->staging, r, v->env_count) && made;
     }
     v->staging.run = r;
     if (!made || !v->memory) misuse(v, "out of memory, or a row is larger than 64 MiB");
@@ -279,7 +279,8 @@ static void play_announced(vedette *v) {
 }
 
 static void take_model(vedette *v) {
-    if (!v->arrived.row || v->plays != v->run) return;
+    bool within_run = v->plays && v->plays->run_length && v->staging.rows && v->acts.row; /* a batch is of one model */
+    if (!v->arrived.row || v->plays != v->run || within_run) return;
     free(v->acts.memory);
     v->acts = v->arrived;
     v->arrived = (model){0};
@@ -345,14 +346,10 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
     return VEDETTE_OK;
 }
 
-static vedette_result choose_action(vedette *v, const model *by, const void *obs, double rank, uint64_t *random,
-                                    action_noise *noise, float *state, void *action) {
+static vedette_result choose_action(vedette *v, const model *by, const void *obs, const acting *how, void *action) {
     const policy *p = &v->plays->policy;
     if (p->head == NO_POLICY) return misuse(v, p->missing);
-    const float *drawn = NULL;
-    if (random && p->noise_exponent != 0.0 && !(drawn = vd_draw_noise(p, noise, random)))
-        return misuse(v, "out of memory for the noise of actions");
-    vd_act(v->plays, by->row, by->version, obs, rank, random, drawn, state, v->memory, action);
+    vd_act(v->plays, by->row, by->version, obs, how, v->memory, action);
     return VEDETTE_OK;
 }
 
@@ -380,9 +377,13 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
     if (result != VEDETTE_OK) return result;
     if (e->restarted) return VEDETTE_BEGIN;
     if (!e->acting) return misuse(v, "an action before vedette_begin");
-    double rank = vd_exploration_rank(v->first_env + env);
+    const policy *p = &v->plays->policy;
     const model *by = e->judged ? &v->judged : &v->acts;
-    result = choose_action(v, by, e->obs, rank, e->judged ? NULL : &v->seed, &e->noise, copy_memory(e), e->action);
+    acting how = {.rank = vd_exploration_rank(v->first_env + env), .random = e->judged ? NULL : &v->seed,
+                  .state = copy_memory(e), .drawn = e->drawn};
+    if (how.random && p->noise_exponent != 0.0 && !(how.noise = vd_draw_noise(p, &e->noise, how.random)))
+        return misuse(v, "out of memory for the noise of actions");
+    result = choose_action(v, by, e->obs, &how, e->action);
     if (result != VEDETTE_OK) return result;
     e->chosen = e->remembered = true;
     e->intervened = false;
@@ -396,7 +397,7 @@ vedette_result vedette_greedy(vedette *v, const void *obs, void *action) {
     if (v->plays->policy.memory)
         return misuse(v, "the run's policy has a memory, which vedette_greedy does not: call "
                          "vedette_greedy_with_memory");
-    return choose_action(v, &v->acts, obs, 0.5, NULL, NULL, NULL, action);
+    return choose_action(v, &v->acts, obs, &(acting){.rank = 0.5}, action);
 }
 
 size_t vedette_memory_size(const vedette *v) { return v->plays ? v->plays->policy.memory : 0; }
@@ -406,12 +407,15 @@ vedette_result vedette_greedy_with_memory(vedette *v, const void *obs, float *me
     if (result != VEDETTE_OK) return result;
     if (size != v->plays->policy.memory)
         return misuse(v, "the memory given to vedette_greedy_with_memory is not of vedette_memory_size numbers");
-    return choose_action(v, &v->acts, obs, 0.5, NULL, NULL, memory, action);
+    return choose_action(v, &v->acts, obs, &(acting){.rank = 0.5, .state = memory}, action);
 }
 
 vedette_result vedette_set_action(vedette *v, unsigned env, const void *action) {
     if (env < v->env_count && v->envs[env].restarted) return VEDETTE_BEGIN;
     if (env >= v->env_count || !v->envs[env].acting) return misuse(v, "an action before vedette_begin");
+    if (v->plays->kept[LOG_PROB].stored && !v->envs[env].judged)
+        return misuse(v, "the run's rows hold how likely its policy was to act so, and of another's action nobody knows "
+                         "that: no vedette_set_action in such runs");
     memcpy(v->envs[env].action, action, vedette_action_bytes(v));
     v->envs[env].chosen = v->envs[env].intervened = true;
     return VEDETTE_OK;

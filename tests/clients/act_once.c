@@ -53,13 +53,16 @@ int main(int argc, char **argv) {
         uint8_t *action = malloc(column->bytes), *row = calloc(r->model.bytes, 1);
         float *memory = malloc(vd_acting_memory(r) * sizeof *memory);
         float *state = calloc(r->policy.memory + 1, sizeof *state);
-        bool made = action && row && memory && state;
+        float *drawn = calloc(1 + r->policy.dimensions, sizeof *drawn);
+        bool made = action && row && memory && state && drawn;
         for (size_t at = 0; made && at + r->obs_bytes <= size[3]; at += r->obs_bytes) {
             bool begin = at / r->obs_bytes < begins_size && begins[at / r->obs_bytes];
             if (begin) memset(state, 0, r->policy.memory * sizeof *state);
             vd_widen_row(&r->model, data[2], row);
-            vd_act(r, row, version, data[3] + at, 0.5, random, NULL, state, memory, action);
+            vd_act(r, row, version, data[3] + at, &(acting){0.5, random, NULL, state, drawn}, memory, action);
             print_action(column, action);
+            for (size_t k = 0; random && r->kept[LOG_PROB].stored && k <= r->kept[POLICY_ACTION].numbers; k++)
+                printf("%.9g ", (double)drawn[k]);
             for (size_t k = 0; begins && k < r->policy.memory; k++) printf("%.9g ", (double)state[k]);
             printf("\n");
         }
@@ -67,6 +70,7 @@ int main(int argc, char **argv) {
         free(row);
         free(memory);
         free(state);
+        free(drawn);
     }
     vd_free_run(r);
     free(begins);

@@ -60,8 +60,9 @@ def make_run(
     config = kind.config.model_validate({"name": agent, **settings})
     build = kind.build_numpy_policy or kind.build_policy
     policy: Any = build(config, spaces, ranks=np.array([0.5]), seed=0)
+    if own := kind.columns(config, spaces):  # of an agent that learns from sequences
+        columns = (*columns, *own, *SEQUENCE_KEYS)
     if isinstance(policy, RecurrentPolicy):  # whose network it keeps for itself
-        columns = (*columns, *kind.columns(config, spaces), *SEQUENCE_KEYS)
         made = kind.build_agent(config, spaces, device="cpu", seed=0).model_info().arrays
         shapes = {name: array.shape for name, array in made.items()}
     else:

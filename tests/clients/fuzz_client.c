@@ -57,7 +57,7 @@ static void play(vedette *v, frame bytes) {
         if (!step) greedy(v, obs, action);
         bool asks = bytes.data[step] & 2 || v->plays->policy.head == NO_POLICY;
         if (asks && vedette_act(v, env, action) == VEDETTE_ERROR) break;
-        vedette_set_action(v, env, action);
+        if (!v->plays->kept[LOG_PROB].stored) vedette_set_action(v, env, action);
         if (vedette_observe(v, env, bytes.data[step], obs, ends, step % 3 == 0) == VEDETTE_ERROR) break;
     }
     vedette_stats stats;

@@ -54,6 +54,8 @@ KINDS: list[tuple[str, Spaces, dict[str, Any]]] = [
     ("dqn", CARTPOLE, {**MEMORY, "dueling": True, "memory_dtype": "float16"}),
     ("iqn", CARTPOLE, {**MEMORY, "n_cosines": 5, "n_action_quantiles": 3}),
     ("sac", PENDULUM, {**MEMORY, "normalize_observations": True}),
+    ("appo", ROOM, SMALL),
+    ("appo", PENDULUM, {**MEMORY, "normalize_observations": True}),
 ]
 
 
@@ -111,6 +113,8 @@ def write_seeds(folder: Path) -> list[Path]:
     for k, (agent, spaces, settings) in enumerate(KINDS):
         columns = {1: (RowColumn(INTERVENED, "bool"),), 2: SEQUENCE_KEYS}.get(k, ())
         run, model, _ = make_run(agent, spaces, settings, columns=columns)
+        if agent == "appo":
+            run = replace(run, actors={"run_length": 3})
         paths.append(folder / f"{k}-{agent}")
         paths[-1].write_bytes(make_seed(run, model))
         if k == 0:

@@ -33,6 +33,8 @@ GOLDEN: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "td3-residual": ("td3", PENDULUM, {**NORMAL, "policy_architecture": "residual"}),
     "dqn-memory": ("dqn", CARTPOLE, MEMORY),
     "sac-memory": ("sac", PENDULUM, {**MEMORY, "normalize_observations": True}),
+    "appo": ("appo", ROOM, SMALL),
+    "appo-box-memory": ("appo", PENDULUM, MEMORY),
 }
 ROWS = 4
 BEGINS = [True, False, True, False]

@@ -43,9 +43,41 @@ def act(
     if "counts" in actions:
         heads = np.split(output, np.cumsum(actions["counts"])[:-1])
         return np.array([h.argmax() + s for h, s in zip(heads, actions["starts"], strict=True)])
-    low, high = np.array(actions["low"]), np.array(actions["high"])
-    moved: Vector = (high + low) / 2 + np.tanh(output[: len(low)]) * (high - low) / 2
+    unit = output[: len(actions["low"])]
+    return to_bounds(policy, unit if policy["head"] == "normal" else np.tanh(unit))
+
+
+def to_bounds(policy: dict[str, Any], unit: Vector) -> Vector:
+    """Actions of a Box."""
+    low, high = np.array(policy["actions"]["low"]), np.array(policy["actions"]["high"])
+    moved: Vector = (high + low) / 2 + unit * (high - low) / 2
     return moved.clip(low, high)
+
+
+def log_prob(
+    policy: dict[str, Any], arrays: Arrays, output: Vector, action: Vector, drawn: Vector
+) -> float:
+    """How likely the action was, by the output of the policy's network; of a Box what was drawn."""
+    if policy["head"] == "categories":
+        actions = policy["actions"]
+        heads = np.split(output, np.cumsum(actions["counts"])[:-1])
+        found = zip(heads, action - actions["starts"], strict=True)
+        return float(sum(h[int(a)] - np.log(np.exp(h).sum()) for h, a in found))
+    log_std = arrays[policy["deviations"]].astype(np.float64).clip(*policy["log_std"])
+    z = (drawn - output) / np.exp(log_std)
+    return float((-0.5 * (z**2 + np.log(2 * np.pi)) - log_std).sum())
+
+
+def output_of(
+    policy: dict[str, Any],
+    arrays: Arrays,
+    obs: Mapping[str, NDArray[Any]],
+    state: Vector | None = None,
+) -> Vector:
+    """The output of a policy's only network; see `act` for the state."""
+    x = _branches(policy, arrays, _features(policy, arrays, obs))
+    ((_, layers),) = policy["networks"]
+    return _apply(layers, arrays, x, state)
 
 
 def _features(policy: dict[str, Any], arrays: Arrays, obs: Mapping[str, NDArray[Any]]) -> Vector:

@@ -59,6 +59,10 @@ CASES: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "sac, cameras": ("sac", ROBOT, {**NORMAL, "image_features": 16, "vector_features": 8}),
     "sac, one CNN": ("sac", ROBOT, {**NORMAL, "shared_cnn": True, "image_features": 16}),
     "td3, residual": ("td3", PENDULUM, {**NORMAL, "policy_architecture": "residual"}),
+    "appo": ("appo", CARTPOLE, NORMAL),
+    "appo, MultiDiscrete": ("appo", ROOM, {}),
+    "appo, Box": ("appo", PENDULUM, {}),
+    "appo, colours": ("appo", COLOURS, {"image_features": 16, "hidden_sizes": [16]}),
 }
 NUMBERS = {"Acrobot-v1": (6, 3), "CartPole-v1": (4, 2), "LunarLander-v3": (8, 4)}
 BOXES = {"Hopper-v5": (11, 3), "LunarLanderContinuous-v3": (8, 2), "Pendulum-v1": (3, 1)}
@@ -89,6 +93,8 @@ REMEMBERING: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "sac": ("sac", PENDULUM, {**MEMORY, **NORMAL}),
     "sac, colours": ("sac", COLOURS, {**MEMORY, "image_features": 16, "hidden_sizes": [16]}),
     "td3": ("td3", PENDULUM, MEMORY),
+    "appo": ("appo", CARTPOLE, MEMORY),
+    "appo, Box": ("appo", PENDULUM, {**MEMORY, **NORMAL}),
 }
 
 
@@ -284,7 +290,7 @@ def test_the_c_client_refuses_a_core_elsewhere_and_a_column_of_another_size(
         said = act_once(program, tmp_path, replace(run, policy=policy), model, b"")
         assert "it has a layer gru that is not the first one" in said, said
     for changed, why in (
-        ({"shape": (8,)}, "the run's column memory has 8 numbers, and its policy remembers 7"),
+        ({"shape": (8,)}, "the run's column memory has 8 numbers, and its policy makes 7"),
         ({"dtype": "f8"}, "the run's column memory is not of the type that the wire says"),
     ):
         columns = [replace(c, **changed) if c.name == "memory" else c for c in run.schema.columns]
@@ -293,7 +299,45 @@ def test_the_c_client_refuses_a_core_elsewhere_and_a_column_of_another_size(
     without, other, _ = make_run("dqn", CARTPOLE, {"hidden_sizes": [16, 16]})
     lied = replace(run, policy=without.policy, model=without.model)
     said = act_once(program, tmp_path, lied, other, b"")
-    assert "column memory has 7 numbers, and its policy remembers 0" in said, said
+    assert "column memory has 7 numbers, and its policy makes 0" in said, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spaces", "settings"),
+    [(ROOM, {}), (PENDULUM, {"log_std_min": -1.0}), (PENDULUM, {"log_std_max": -6.0})],
+)
+def test_the_c_client_draws_actions_of_appo_and_knows_how_likely_they_were(
+    built: Built, tmp_path: Path, spaces: Spaces, settings: dict[str, Any]
+) -> None:
+    run, model, _ = make_run("appo", spaces, {"hidden_sizes": [8], **settings}, weights=2)
+    columns, obs = sample_observations(spaces, 1)
+    draws = 20_000
+    program = built("tests/clients/act_once.c")
+    said = act_once(program, tmp_path, run, model, obs.tobytes() * draws, "1")
+    got = np.array([line.split() for line in said.splitlines()], np.float64)
+    policy = dict(run.policy)
+    seen = {name: column[0] for name, column in columns.items()}
+    output = page_policy.output_of(policy, model.arrays, seen)
+    actions, (log_prob, *drawn) = got[:, :2], got[:, 2:].T
+    unit = np.transpose(drawn) if drawn else actions
+    for k in range(100):
+        expected = page_policy.log_prob(policy, model.arrays, output, actions[k], unit[k])
+        assert log_prob[k] == pytest.approx(expected, abs=2e-3 if drawn else 1e-5)
+    if not drawn:
+        chances = np.exp(log_prob)
+        found, first, counts = np.unique(actions, axis=0, return_index=True, return_counts=True)
+        assert len(found) == 6, "all of 2 times 3 actions"
+        assert chances[first].sum() == pytest.approx(1.0, abs=1e-5)
+        np.testing.assert_allclose(counts / draws, chances[first], atol=5 * 0.5 / draws**0.5)
+        return
+    log_std = model.arrays["log_std"].clip(*policy["log_std"])
+    np.testing.assert_allclose(
+        unit.mean(axis=0), output, atol=5 * np.exp(log_std).max() / draws**0.5 + 1e-5
+    )
+    np.testing.assert_allclose(unit.std(axis=0), np.exp(log_std), rtol=0.05)
+    moved = np.array([page_policy.to_bounds(policy, u) for u in unit])
+    np.testing.assert_allclose(actions, moved, atol=1e-5)
 
 
 @pytest.mark.slow
