@@ -194,7 +194,9 @@ def _find_wrong_memory(policies: Sequence[RecurrentPolicy], rows: Columns) -> st
             continue
         off = [np.abs(policy.memory[before] - memory_BH[k]).max() for policy in policies]
         if min(off) > _MEMORY_ROUNDING:
-            return f"row {k} remembers {memory_BH[k][:4]}, expected {policies[0].memory[before][:4]}"
+            return (
+                f"row {k} remembers {memory_BH[k][:4]}, expected {policies[0].memory[before][:4]}"
+            )
     return ""
 
 

@@ -88,6 +88,15 @@ static float *memory_part(const policy *p, float *memory, unsigned k) { return m
 
 size_t vd_acting_memory(const run *r) { return 8 * r->policy.widest + 1; }
 
+#define RESCALING_EPS 1e-3f
+
+/* The number of which h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x was learned, without differences that lose digits. */
+static float restore(float y) {
+    float size = fabsf(y), slope = 1 + 2 * RESCALING_EPS;
+    float root = 2 * size / (slope + sqrtf(slope * slope + 4 * RESCALING_EPS * size));
+    return copysignf(root * (root + 2), y);
+}
+
 /* The mean over the quantile fractions: drawn, or the midpoints of as many equal parts. */
 static void mean_of_quantiles(const policy *p, weights w, uint64_t *random, const float *psi, float *q, float *memory) {
     float *x = memory_part(p, memory, 1), *sum = memory_part(p, memory, 2), *layers = memory_part(p, memory, 4);
@@ -98,7 +107,7 @@ static void mean_of_quantiles(const policy *p, weights w, uint64_t *random, cons
         vd_apply_network(p->networks + 1, w, x, NULL, x, layers);
         for (size_t i = 0; i < p->networks[1].out; i++) x[i] *= psi[i];
         vd_apply_network(p->networks + 2, w, x, NULL, x, layers);
-        for (size_t i = 0; i < p->outputs; i++) sum[i] += x[i];
+        for (size_t i = 0; i < p->outputs; i++) sum[i] += p->head == QUANTILES ? x[i] : restore(x[i]);
     }
     for (size_t i = 0; i < p->outputs; i++) q[i] = sum[i] / (float)p->fractions;
 }
@@ -127,10 +136,10 @@ static const float *outputs(const run *r, weights w, uint64_t *random, const voi
         }
         x = encoded;
     }
-    float *h = p->head == DUELING || p->head == QUANTILES ? memory : y;
+    float *h = p->head == DUELING || vd_has_quantiles(p) ? memory : y;
     vd_apply_network(p->networks, w, x, state, h, layers);
     if (p->head == DUELING) dueling(p, w, h, y, memory);
-    if (p->head == QUANTILES) mean_of_quantiles(p, w, random, h, y, memory);
+    if (vd_has_quantiles(p)) mean_of_quantiles(p, w, random, h, y, memory);
     return y;
 }
 

@@ -132,11 +132,13 @@ static bool read_named(mp_value *list, const run *r, size_t in, bool may_remembe
     return vd_read_network(&layers, &r->model, in, may_remember, n, why);
 }
 
+bool vd_has_quantiles(const policy *p) { return p->head == QUANTILES || p->head == RESCALED_QUANTILES; }
+
 /* Each of them takes what the one before it gives, or what its head says. The first may begin with a core. */
 static bool read_networks(const mp_value *map, const run *r, policy *p, size_t width) {
     mp_value list;
     network *a = p->networks, *b = a + 1, *c = a + 2;
-    bool three = p->head == DUELING || p->head == QUANTILES;
+    bool three = p->head == DUELING || vd_has_quantiles(p);
     if (!mp_get_typed(map, "networks", MP_LIST, &list) || list.number != (three ? 3u : 1u)) return false;
     if (!read_named(&list, r, width, true, a, p->missing)) return false;
     p->memory = a->memory;
@@ -235,8 +237,8 @@ static bool read_noise_color(const mp_value *map, policy *p) {
 }
 
 static bool read_head(const mp_value *map, policy *p) {
-    static const char *const heads[] = {"values",   "dueling",       "quantiles", "categories",
-                                        "gaussian", "deterministic", "normal"};
+    static const char *const heads[] = {"values",     "dueling",  "quantiles",     "rescaled_quantiles",
+                                        "categories", "gaussian", "deterministic", "normal"};
     mp_value head;
     char name[33] = "";
     if (!mp_get_typed(map, "head", MP_TEXT, &head)) return false;
@@ -244,7 +246,7 @@ static bool read_head(const mp_value *map, policy *p) {
     for (unsigned k = 0; k < sizeof heads / sizeof *heads; k++)
         if (mp_is(&head, heads[k])) p->head = (policy_head)(VALUES + k);
     if (p->head == NO_POLICY) return vd_explain(p->missing, "it has a head %s, which this client does not know", name);
-    if (p->head == QUANTILES && !read_quantiles(map, p)) return false;
+    if (vd_has_quantiles(p) && !read_quantiles(map, p)) return false;
     if (p->head == CATEGORIES) return true;
     if (p->head < GAUSSIAN) return read_exploration(map, p);
     if ((p->head == GAUSSIAN || p->head == NORMAL) && !read_log_std(map, p)) return false;

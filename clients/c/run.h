@@ -88,7 +88,7 @@ uint16_t vd_half_of_float(float number); /* the nearest one; of two that are as 
 
 /* Policies: policy.c */
 
-typedef enum { NO_POLICY, VALUES, DUELING, QUANTILES, CATEGORIES, GAUSSIAN, DETERMINISTIC, NORMAL } policy_head;
+typedef enum { NO_POLICY, VALUES, DUELING, QUANTILES, RESCALED_QUANTILES, CATEGORIES, GAUSSIAN, DETERMINISTIC, NORMAL } policy_head;
 typedef enum { LADDER, LINEAR_EPSILON, CONSTANT, SOFTMAX } exploration_kind;
 
 /* One of an observation's arrays. */
@@ -150,6 +150,8 @@ struct run;
 /* False: it cannot be acted by; `missing` says why, as far as that is known. */
 bool vd_read_policy(const mp_value *map, struct run *r);
 void vd_free_policy(policy *p);
+/* Its values are means over quantile fractions. */
+bool vd_has_quantiles(const policy *p);
 
 /* Noise that is correlated over time: noise.c */
 

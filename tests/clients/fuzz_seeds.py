@@ -52,7 +52,7 @@ KINDS: list[tuple[str, Spaces, dict[str, Any]]] = [
     ("sac", ROBOT, {**IMAGES, "normalize_observations": True}),
     ("td3", PENDULUM, {**SMALL, "policy_architecture": "residual"}),
     ("dqn", CARTPOLE, {**MEMORY, "dueling": True, "memory_dtype": "float16"}),
-    ("iqn", CARTPOLE, {**MEMORY, "n_cosines": 5, "n_action_quantiles": 3}),
+    ("iqn", CARTPOLE, {**MEMORY, "n_cosines": 5, "n_action_quantiles": 3, "value_rescaling": True}),
     ("sac", PENDULUM, {**MEMORY, "normalize_observations": True}),
     ("appo", ROOM, SMALL),
     ("appo", PENDULUM, {**MEMORY, "normalize_observations": True}),

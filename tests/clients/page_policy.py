@@ -29,13 +29,14 @@ def act(
             h = _apply(networks[0], arrays, x, state)
             advantage = _apply(networks[2], arrays, h)
             output = _apply(networks[1], arrays, h) + advantage - advantage.mean()
-        case "quantiles":
+        case "quantiles" | "rescaled_quantiles":
             h = _apply(networks[0], arrays, x, state)
             count = policy["fractions"]
             values = []
             for k in range(count):
                 cosines = np.cos(np.pi * np.arange(policy["cosines"]) * (k + 0.5) / count)
-                values.append(_apply(networks[2], arrays, h * _apply(networks[1], arrays, cosines)))
+                x = _apply(networks[2], arrays, h * _apply(networks[1], arrays, cosines))
+                values.append(x if policy["head"] == "quantiles" else _restore(x))
             output = np.mean(values, axis=0)
         case _:
             output = _apply(networks[0], arrays, x, state)
@@ -149,6 +150,12 @@ def _apply(
             case _:
                 raise AssertionError(f"the page has no layer {name}")
     return x
+
+
+def _restore(y: Vector) -> Vector:
+    """The inverse of sign(x) (sqrt(|x| + 1) - 1) + x / 1000, as the papers have it."""
+    root: Vector = (np.sqrt(1 + 0.004 * (np.abs(y) + 1.001)) - 1) / 0.002
+    return np.sign(y) * (root**2 - 1)
 
 
 def _sigmoid(x: Vector) -> Vector:

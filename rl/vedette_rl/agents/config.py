@@ -26,6 +26,11 @@ from vedette_rl.settings.stored import (
     ScheduleConfig,
 )
 
+RESCALING_SYNONYMS = (
+    "rescale_values value_function_rescaling transformed_values use_h_function value_transform"
+)
+"""Other libraries' names of `value_rescaling`."""
+
 Quantiles = Annotated[int, Field(ge=1, le=10_000)]
 NOISE_STEPS_MOST = 10_000
 """Steps of a sequence of noise: 16 environments with 10 dimensions keep 6 MB of it."""
@@ -101,6 +106,18 @@ class MunchausenConfig(SettingsPart):
     """tau of the policy softmax(q / tau), in the unit of the reward (0.03: the paper's)."""
     lowest: Annotated[float, Field(ge=-1e9, le=0.0)] = -1.0
     """l0: tau log pi(a | s) counts as at least this (-1: the paper's)."""
+
+    def refuse_rescaled(self, value_rescaling: bool) -> None:
+        """Refuse this target of rescaled values.
+
+        Raises:
+            ValueError: both are wanted.
+        """
+        if value_rescaling and self.alpha:
+            raise ValueError(
+                "value_rescaling is true, and the log-probabilities of Munchausen's target are of "
+                "values as they are: set value_rescaling=false, or munchausen.alpha=0"
+            )
 
 
 class ActorCriticConfig(DrawnMemoryConfig):

@@ -7,7 +7,12 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from vedette_rl.agents.config import EnvSteps, ImitationConfig, MunchausenConfig
+from vedette_rl.agents.config import (
+    RESCALING_SYNONYMS,
+    EnvSteps,
+    ImitationConfig,
+    MunchausenConfig,
+)
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.core.agent_config import (
     LearningRate,
@@ -30,8 +35,7 @@ class DqnConfig(DrawnMemoryConfig):
 
     synonyms: ClassVar[Mapping[str, str]] = {
         "dueling": "dueling_dqn use_dueling is_dueling dueling_network",
-        "value_rescaling": "rescale_values value_function_rescaling transformed_values "
-        "use_h_function value_transform",
+        "value_rescaling": RESCALING_SYNONYMS,
     }
     env_steps_per_opt: ClassVar[float] = 2.0
     custom_network_is_whole: ClassVar[bool] = True
@@ -90,9 +94,5 @@ class DqnConfig(DrawnMemoryConfig):
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        if self.value_rescaling and self.munchausen.alpha:
-            raise ValueError(
-                "value_rescaling is true, and the log-probabilities of Munchausen's target are of "
-                "values as they are: set value_rescaling=false, or munchausen.alpha=0"
-            )
+        self.munchausen.refuse_rescaled(self.value_rescaling)
         return self
