@@ -14,7 +14,7 @@ import numpy as np
 import page_policy
 import pytest
 from c_programs import Built
-from foreign_run import CARTPOLE, make_run, sample_observations
+from foreign_run import CARTPOLE, PENDULUM, make_run, sample_observations
 from fuzz_seeds import write_seeds
 from scripted_learner import Kept, ScriptedLearner, assert_every_row_is_delivered_once, check_rows
 
@@ -138,6 +138,87 @@ def test_rows_hold_what_was_remembered_before_them(
     assert (np.abs(rows["memory"][~rows["begins"]]).max(axis=1) > 0.01).all()
     expected = remembered(dict(run.policy), model, rows)
     np.testing.assert_allclose(rows["memory"], expected, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("example", "spaces", "words"),
+    [
+        (
+            "repeat_first",
+            Spaces(gym.spaces.Box(0, 1, (3,), np.float32), gym.spaces.Discrete(2)),
+            ["5"],
+        ),
+        ("pendulum", Spaces(PENDULUM.observation, gym.spaces.Box(-2, 2, (1,), np.float32)), []),
+    ],
+)
+def test_a_batch_of_appo_is_of_one_model_in_runs_and_says_how_likely_actions_were(
+    built: Built, port: int, example: str, spaces: Spaces, words: list[str]
+) -> None:
+    settings = {"memory": "gru", "memory_size": 5, "hidden_sizes": [4]}
+    run, model, _ = make_run("appo", spaces, settings)
+    run = replace(run, actors={"run_length": 4}, batch_rows=32)
+    models = [model]
+    for version in range(2, 6):
+        _, other, _ = make_run("appo", spaces, settings, weights=version)
+        models.append(replace(other, version=version))
+    learner = ScriptedLearner(port, run, model, {})
+    program = str(built(f"clients/c/examples/{example}.c"))
+    client = subprocess.Popen([program, "127.0.0.1", str(port), "c-1", *words])
+    try:
+        for newest in models:
+            learner.publish(newest)
+            assert learner.until(lambda n=newest: acting(learner) == n.version, limit=10_000)  # type: ignore[misc]  # a default argument
+            assert learner.serve(len(learner.kept) + 5, limit=10_000)
+    finally:
+        client.kill()
+        client.wait()
+        learner.close()
+    policy = dict(run.policy)
+    played = set()
+    for rows, payload in learner.kept.values():
+        batch = run.schema.views(payload, rows)
+        run.schema.check_values(batch)
+        assert rows == (4 if example == "pendulum" else 32), "a run of each environment"
+        assert batch["env"].tolist() == sorted(batch["env"])
+        played.add(model_of_batch(policy, models, batch).version)
+        for env in set(batch["env"]):
+            own = batch["env"] == env
+            assert np.diff(batch["t"][own]).tolist() == [1, 1, 1]
+    assert len(played) >= 3, "newer models are taken"
+
+
+def model_of_batch(policy: dict[str, Any], models: list[ModelInfo], batch: Any) -> ModelInfo:
+    """The model of which all actions of a batch were drawn, as they say how likely they were."""
+    off = np.zeros((len(models), len(batch["t"])))
+    for m, model in enumerate(models):
+        for k in range(off.shape[1]):
+            state = batch["memory"][k].astype(np.float64)
+            output = page_policy.output_of(policy, model.arrays, {"obs": batch["obs"][k]}, state)
+            action = np.atleast_1d(batch["action"][k])
+            drawn = batch["policy_action"][k] if "policy_action" in batch else action
+            chance = page_policy.log_prob(policy, model.arrays, output, action, drawn)
+            off[m, k] = abs(chance - batch["log_prob"][k])
+            if "policy_action" in batch:
+                np.testing.assert_allclose(action, page_policy.to_bounds(policy, drawn), atol=1e-5)
+    worst = off.max(axis=1)
+    assert worst.min() < 1e-4, "the rows are of several models"
+    return models[int(worst.argmin())]
+
+
+def test_an_action_of_somebody_else_is_refused_where_rows_hold_how_likely_it_was(
+    built: Built, port: int, tmp_path: Path
+) -> None:
+    run, model, _ = make_run("appo", COUNTS, {"hidden_sizes": [4]})
+    learner = ScriptedLearner(port, run, model, {})
+    words = [str(built("tests/clients/counting.c")), "127.0.0.1", str(port), "c-1"]
+    client = subprocess.Popen([*words, str(tmp_path), "2"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert learner.until(lambda: client.poll() is not None, limit=1000)
+    finally:
+        client.kill()
+        _, errors = client.communicate()
+        learner.close()
+    assert "no vedette_set_action in such runs" in errors, errors
 
 
 def test_a_caller_acts_greedily_with_a_memory_of_its_own(

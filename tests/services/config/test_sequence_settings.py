@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from configurations import configured
 
+from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.replay.config import ReplayConfig
 from vedette_services.config import load_config
@@ -84,7 +85,13 @@ def test_an_agent_that_says_so_learns_from_them() -> None:
         ),
         (
             run_of(learner=LearnerConfig(ranks=2)),
-            "learner.ranks: several ranks share no sequences (replay.sequence); set 1",
+            "learner.ranks: is 2, and sequences (replay.sequence) are drawn by one process alone; "
+            "set 1, or replay.sequence=0",
+        ),
+        (
+            run_of(agent=DqnConfig(memory="gru"), learner=LearnerConfig(ranks=2)),
+            "learner.ranks: is 2, and sequences (agent.memory) are drawn by one process alone; "
+            "set 1, or agent.memory=none",
         ),
     ],
 )
