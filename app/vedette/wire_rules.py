@@ -152,10 +152,10 @@ class ActionChecker:
         action = np.asarray(rows["action"])
         for policy in policies:
             if isinstance(policy, RecurrentPolicy):
-                policy.recall(np.float32(rows[MEMORY]))
+                policy.recall(rows[MEMORY].astype(np.float32))
         right = np.any([self._is_best(policy, obs, action) for policy in policies], axis=0)
-        if MEMORY in rows and (wrong := _find_wrong_memory(policies, rows)):
-            return wrong
+        if MEMORY in rows and (forgot := _find_wrong_memory(policies, rows)):
+            return forgot
         if right.all():
             return ""
         wrong = int(np.argmin(right))
@@ -172,7 +172,7 @@ class ActionChecker:
             near = action == best
         is_best: NDArray[np.bool_] = near.reshape(len(action), -1).all(axis=1)
         if action.dtype.kind != "f" and action.ndim == 1:  # two that are as good
-            inner = policy.inner if isinstance(policy, RecurrentPolicy) else policy
+            inner: Any = policy.inner if isinstance(policy, RecurrentPolicy) else policy
             q_BA = inner.values(inner.network, obs, *inner.constants)
             chosen = np.clip(action - int(self._action.start), 0, q_BA.shape[1] - 1)
             q_B = np.take_along_axis(q_BA, chosen[:, None], 1)[:, 0]
@@ -183,11 +183,13 @@ class ActionChecker:
 def _find_wrong_memory(policies: Sequence[RecurrentPolicy], rows: Columns) -> str:
     """Describe a row whose memory does not follow from the one before it, by none of the policies
     that have just acted on these; "": there is none."""
-    memory_BH = np.float32(rows[MEMORY])
+    memory_BH = rows[MEMORY].astype(np.float32)
     begins = np.asarray(rows[BEGINS])
-    for k in np.flatnonzero(begins & memory_BH.any(axis=1)):
-        return f"row {k} begins an episode, and remembers {memory_BH[k][:4]}"
-    places = {(int(env), int(t)): k for k, (env, t) in enumerate(zip(rows[ENV], rows[TIME]))}
+    known = np.flatnonzero(begins & memory_BH.any(axis=1))
+    if len(known):
+        return f"row {known[0]} begins an episode, and remembers {memory_BH[known[0]][:4]}"
+    keys = zip(rows[ENV].tolist(), rows[TIME].tolist(), strict=True)
+    places = {key: k for k, key in enumerate(keys)}
     for (env, t), k in places.items():
         before = places.get((env, t - 1))
         if before is None or begins[k]:

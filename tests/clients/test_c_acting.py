@@ -207,7 +207,7 @@ def test_the_c_client_acts_greedily_as_numpy_does(built: Built, tmp_path: Path, 
 
 @pytest.mark.parametrize("case", REMEMBERING)
 def test_the_description_of_a_core_is_complete(case: str) -> None:
-    run, model, obs, expected, memories = drawn_run(*REMEMBERING[case])
+    run, model, _, expected, memories = drawn_run(*REMEMBERING[case])
     spaces = REMEMBERING[case][1]
     columns, _ = sample_observations(spaces, ROWS)
     policy = dict(run.policy)
