@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from vedette.cli.app import app
 from vedette_rl.agents import AgentKind
-from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core import Agent, ModelInfo, Policy, RowColumn, StepProcessor
 from vedette_rl.envs import Spaces
 from vedette_rl.testing import (
@@ -25,7 +24,6 @@ from vedette_rl.testing import (
     StepProcessorContract,
     sampled_obs,
 )
-from vedette_services.config.loading import load_config
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SAYS = {
@@ -51,25 +49,6 @@ SMALL = [
     *("agent.hidden_sizes=[16,16]", "agent.batch_size=4", "replay.sequence=10"),
     *("replay.burn_in=5", "replay.capacity=20000", "learner.warmup_period=200", "stop.max_opts=5"),
 ]
-
-
-def test_r2d2s_settings_lie_over_the_preset_of_an_atari_game() -> None:
-    loaded = load_config(R2D2, env="ALE/MsPacman-v5")
-    config = loaded.config
-    assert (loaded.preset, loaded.left_out) == (
-        "dqn-ALE/MsPacman-v5",
-        ("replay.samples_per_insert",),
-    )
-    assert config.env.reward_clip == 0
-    assert [wrapper.name for wrapper in config.env.wrappers][-1].endswith("FrameStackObservation")
-    agent = config.agent
-    assert isinstance(agent, DqnConfig)
-    assert (agent.core_size, agent.n_step, agent.batch_size) == (512, 5, 64)
-    assert agent.value_rescaling
-    assert agent.dueling
-    replay = config.replay
-    assert (replay.kind, replay.prioritized, replay.sequence) == ("random", True, 80)
-    assert (replay.burn_in, replay.alpha) == (40, 0.9)
 
 
 def test_r2d2s_settings_learn(tmp_path: Path) -> None:
