@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from vedette_rl.agents.config import RESCALING_SYNONYMS, EnvSteps, MunchausenConfig, Quantiles
+from vedette_rl.agents.config import EnvSteps, Quantiles, ValueTargetConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.core.agent_config import (
     LearningRate,
@@ -15,19 +14,17 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Width
+from vedette_rl.networks.config import HiddenSizes, Width
 from vedette_rl.settings.for_peers import LEARNER_ONLY
-from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
-class IqnConfig(DrawnMemoryConfig):
+class IqnConfig(ValueTargetConfig):
     """Implicit quantile networks (Dabney et al. 2018). Section and figure numbers are its own.
 
     The defaults are for vectors and small fleets, the paper's are for Atari.
     """
 
-    synonyms: ClassVar[Mapping[str, str]] = {"value_rescaling": RESCALING_SYNONYMS}
     env_steps_per_opt: ClassVar[float] = 2.0
 
     name: Literal["iqn"] = "iqn"
@@ -57,12 +54,6 @@ class IqnConfig(DrawnMemoryConfig):
     """where the quantile Huber loss turns linear (1: section 2.3)."""
     double: Annotated[bool, LEARNER_ONLY] = True
     """choose the successor's action by the online network. False is the paper's."""
-    munchausen: Annotated[MunchausenConfig, LEARNER_ONLY] = MunchausenConfig()
-    """the target of Munchausen IQN, which chooses no action: `double` is then without effect."""
-    value_rescaling: Annotated[bool, IN_WEIGHTS, LATER_KEY] = False
-    """learn h(z) in the place of the returns z, sign(z) (sqrt(abs(z) + 1) - 1) + z / 1,000, so that
-    returns of all sizes can be learned alike (R2D2, Kapturowski et al. 2019). Losses, errors and
-    the recorded values are of h(z); an action's value is the mean of z itself."""
     max_grad_norm: Annotated[NonNegativeFloat, LEARNER_ONLY] = 10.0
     """clip the gradient's norm to this; 0 is off (the paper's)."""
     target_update_interval: Annotated[
@@ -79,9 +70,4 @@ class IqnConfig(DrawnMemoryConfig):
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
         self.refuse_beside_memory({"munchausen.alpha=0": self.munchausen.alpha > 0})
-        return self
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        self.munchausen.refuse_rescaled(self.value_rescaling)
         return self
