@@ -148,7 +148,11 @@ def test_rows_hold_what_was_remembered_before_them(
             Spaces(gym.spaces.Box(0, 1, (3,), np.float32), gym.spaces.Discrete(2)),
             ["5"],
         ),
-        ("pendulum", Spaces(PENDULUM.observation, gym.spaces.Box(-2, 2, (1,), np.float32)), []),
+        (
+            "pendulum",  # by the clock, so that models come within its batches
+            Spaces(PENDULUM.observation, gym.spaces.Box(-2, 2, (1,), np.float32)),
+            ["200"],
+        ),
     ],
 )
 def test_a_batch_of_appo_is_of_one_model_in_runs_and_says_how_likely_actions_were(
@@ -167,7 +171,10 @@ def test_a_batch_of_appo_is_of_one_model_in_runs_and_says_how_likely_actions_wer
     try:
         for number, newest in enumerate(models, start=1):
             learner.publish(newest)
-            assert learner.serve(20 * number, limit=20 * number)
+            limit = 1000 if example == "pendulum" else 20 * number
+            assert learner.serve(20 * number, limit=limit)
+            before = learner.report  # the next one comes at any moment of a batch
+            assert learner.until(lambda: learner.report is not before, limit=limit)  # noqa: B023
     finally:
         client.kill()
         client.wait()
