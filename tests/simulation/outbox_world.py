@@ -154,7 +154,7 @@ class World:
 
     def _draw_kinds(self) -> list[str]:
         kinds = ["kill", "kill", "kill", "power", "cut", "kill_learner", "kill_learner"]
-        kinds += ["power_learner", "wait", "fail_sync", "tear", "second"]
+        kinds += ["power_learner", "brown_out", "wait", "fail_sync", "tear", "second"]
         if self.older:
             kinds += ["upgrade"]
         else:
@@ -231,9 +231,9 @@ class World:
         """Check that nobody goes back to a learner that was replaced.
 
         The learners' hosts have numbers in the order in which they took over. After the snapshot
-        was put back two of them may have one epoch.
+        was put back two of them may have one epoch, or the later one a lower one.
         """
-        if learner[0] == before[0] and self._may_be_of_two(learner[0]):
+        if self._may_be_of_two(learner[0]) and self._may_be_of_two(before[0]):
             return
         if (self._host_of[learner[1]], learner[0]) < (self._host_of[before[1]], before[0]):
             raise BrokenPromiseError(f"epoch {learner[0]} is followed after {before[0]}")
@@ -533,6 +533,17 @@ class World:
         before = set(host.disk.rows)
         host.disk.lose_power(self.rng, archive_is_synced=self.rules.archive_is_synced)
         self._excuse_stored(before - set(host.disk.rows))
+
+    def _fail_brown_out(self) -> None:
+        """The power of a site fails again and again: a manager is started anew each time, and at
+        last the learner's host loses its power, too."""
+        host = self.rng.choice(self.hosts)
+        for _ in range(self.rng.randint(2, 5)):
+            self._kill(host)
+            host.down_until = self.now
+            for _ in range(self.rng.randint(5, 20)):
+                self._step()
+        self._fail_power_learner()
 
     def _fail_copy_replay(self) -> None:
         disk = self.learners[self.current].disk

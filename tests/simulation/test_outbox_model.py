@@ -74,7 +74,7 @@ def test_the_schedules_have_every_kind_of_fault_and_store_rows() -> None:
         rows += world.rows_stored
     assert {"kill", "power", "roll_back", "clone", "destroy", "take_over", "wipe"} <= kinds
     assert {"power_learner", "roll_back_replay", "roll_back_snapshot", "upgrade"} <= kinds
-    assert {"fail_sync", "tear", "second", "freeze_learner"} <= kinds
+    assert {"fail_sync", "tear", "second", "freeze_learner", "brown_out"} <= kinds
     assert rows > 300
 
 
