@@ -434,7 +434,7 @@ def sac(
     rounds: Annotated[int, typer.Option(min=1, help="Blocks of twelve steps of each.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """SAC's optimization step beside Stable-Baselines3's, which `scripts/setup_sb3` installs."""
+    """SAC's optimization step beside Stable-Baselines3's, which `scripts/setup_peer` installs."""
     from bench.bare_loop import SacBench
 
     show_figures(SacBench(rounds).run(), as_json=as_json, lines=sac_lines)
