@@ -15,6 +15,7 @@ the same episodes each time, with the seeds that our evaluations have.
 import argparse
 import json
 import logging
+import os
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -154,6 +155,7 @@ def settings(args: argparse.Namespace, folder: str) -> Config:
     parser, _ = parse_sf_args(words)
     cfg = parse_full_cfg(parser, words)
     cfg.train_for_env_steps = args.steps
+    cfg.default_niceness = os.nice(0)  # else its learner has a priority that this process has not
     for name, value in json.loads(args.kwargs).items():
         if not hasattr(cfg, name):
             raise ValueError(f"Sample Factory has no setting {name}")
