@@ -70,7 +70,9 @@ Directory = Annotated[
         exists=True,
     ),
 ]
-Table = Literal["wire", "wire-atari", "collect", "collect-vectorized", "learner"]
+Table = Literal[
+    "wire", "wire-atari", "collect", "collect-vectorized", "learner", "appo", "appo-one-pass"
+]
 SolvedEnv = Literal["CartPole-v1", "Pendulum-v1"]
 
 
@@ -157,6 +159,10 @@ def fleet(
     vectorized: Annotated[
         bool, typer.Option("--vectorized", help="By the environment's own vector form.")
     ] = False,
+    passes: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="APPO learns meanwhile: N passes over 1,024 steps."),
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Environment steps a second that actors here bring into the replay.
@@ -164,11 +170,12 @@ def fleet(
     \b
     scripts/bench/run fleet
     scripts/bench/run fleet --actors 2 --envs 64 --vectorized
+    scripts/bench/run fleet --passes 4
     """
     from bench.fleet import FleetBench
 
     form = "vector_entry_point" if vectorized else "loop"
-    figures = FleetBench(env, actors, envs, form, seconds, rounds).run()
+    figures = FleetBench(env, actors, envs, form, passes, seconds, rounds).run()
     show_figures(figures, as_json=as_json, lines=fleet_lines)
 
 

@@ -104,9 +104,7 @@ def ours(place: Path) -> Works:
     for _ in range(FILLING):
         insert()
     config = ReplayConfig(capacity=CAPACITY, sequence=LEARNED, burn_in=BURN_IN)
-    replay = UniformSequences(
-        RingReader(place / "sequences"), np.random.default_rng(0), config
-    )
+    replay = UniformSequences(RingReader(place / "sequences"), np.random.default_rng(0), config)
     assert replay.sample(SEQUENCES).columns["reward"].shape == (SEQUENCES, STEPS)
     return _works(insert, lambda: replay.sample(SEQUENCES))
 
