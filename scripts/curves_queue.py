@@ -255,10 +255,11 @@ def execute_run(run: Run) -> Result:
 
 def _execute_peer(run: Run, place: Path) -> Result:
     package = PEERS[run.peer]
-    subprocess.run([ROOT / "scripts" / "setup_sb3", package], check=True)
+    subprocess.run([ROOT / "scripts" / "setup_peer", package], check=True)
     python = ROOT / f".venv-{package}" / "bin" / "python"
     task = run.task
-    program = ROOT / "scripts" / "bench" / "peer_programs" / "train_sb3.py"
+    trainer = "train_sample_factory.py" if package == "sample-factory" else "train_sb3.py"
+    program = ROOT / "scripts" / "bench" / "peer_programs" / trainer
     command = [str(python), str(program), f"--env={task.env}"]
     command += [f"--algorithm={run.peer}", f"--kwargs={json.dumps(run.label.kwargs)}"]
     command += [f"--seed={run.seed}", f"--steps={task.env_steps}"]

@@ -23,8 +23,9 @@ PEERS = {
     "ppo": _SB3,
     "recurrent_ppo": "sb3-contrib",
     "crossq": "sbx-rl",
+    "appo": "sample-factory",
 }
-"""Algorithms that scripts/bench/peer_programs/train_sb3.py can run, and the package of each."""
+"""Algorithms of other programs, and the package of each, which `scripts/setup_peer` installs."""
 NOT_RESULTS = ("seed", "stop", "preset")
 """Parts of a configuration that a fingerprint leaves out: the study says how long a run is."""
 IN_RESULTS = {

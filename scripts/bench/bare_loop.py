@@ -129,7 +129,7 @@ class SacBench:
         """Measure milliseconds of a step, of processor time and by the clock."""
         python = ROOT / ".venv-stable-baselines3/bin/python"
         if not python.exists():
-            raise UsageError("Stable-Baselines3 is not here: `scripts/setup_sb3` installs it")
+            raise UsageError("Stable-Baselines3 is not here: `scripts/setup_peer` installs it")
         peer = [str(python), str(PEER_PROGRAMS / "learner_sb3.py"), "256", "sac"]
         keep_freed_memory()
         with (

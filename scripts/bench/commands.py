@@ -70,7 +70,9 @@ Directory = Annotated[
         exists=True,
     ),
 ]
-Table = Literal["wire", "wire-atari", "collect", "collect-vectorized", "learner"]
+Table = Literal[
+    "wire", "wire-atari", "collect", "collect-vectorized", "learner", "appo", "appo-one-pass"
+]
 SolvedEnv = Literal["CartPole-v1", "Pendulum-v1"]
 
 
@@ -157,6 +159,10 @@ def fleet(
     vectorized: Annotated[
         bool, typer.Option("--vectorized", help="By the environment's own vector form.")
     ] = False,
+    passes: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="APPO learns meanwhile: N passes over 1,024 steps."),
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Environment steps a second that actors here bring into the replay.
@@ -164,11 +170,12 @@ def fleet(
     \b
     scripts/bench/run fleet
     scripts/bench/run fleet --actors 2 --envs 64 --vectorized
+    scripts/bench/run fleet --passes 4
     """
     from bench.fleet import FleetBench
 
     form = "vector_entry_point" if vectorized else "loop"
-    figures = FleetBench(env, actors, envs, form, seconds, rounds).run()
+    figures = FleetBench(env, actors, envs, form, passes, seconds, rounds).run()
     show_figures(figures, as_json=as_json, lines=fleet_lines)
 
 
@@ -434,7 +441,7 @@ def sac(
     rounds: Annotated[int, typer.Option(min=1, help="Blocks of twelve steps of each.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """SAC's optimization step beside Stable-Baselines3's, which `scripts/setup_sb3` installs."""
+    """SAC's optimization step beside Stable-Baselines3's, which `scripts/setup_peer` installs."""
     from bench.bare_loop import SacBench
 
     show_figures(SacBench(rounds).run(), as_json=as_json, lines=sac_lines)

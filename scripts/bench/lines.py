@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.measuring import ratio_of_rounds, summarize_rounds
+from bench.peers import OF_PROCESSOR
 from vedette_rl.number_format import format_spread
 
 
@@ -90,9 +91,11 @@ def page_lines(figures: dict[str, Any]) -> list[str]:
 
 def fleet_lines(figures: dict[str, Any]) -> list[str]:
     """Format the figures of `fleet` for people."""
+    passes = figures["passes"]
+    learns = f", while APPO learns in {passes} passes" if passes else ""
     return [
         f"{figures['actors']} actors of {figures['envs_per_actor']} {figures['env']} "
-        f"({figures['vectorization']}), counted in the replay; environment steps/s",
+        f"({figures['vectorization']}), counted in the replay{learns}; environment steps/s",
         format_spread(figures["steps_per_s"], "{:>12,.0f}"),
         f"an actor's resident memory: {figures['actor_resident_bytes'] / 1e6:.0f} MB",
     ]
@@ -354,15 +357,15 @@ def sac_lines(figures: dict[str, Any]) -> list[str]:
 def peer_lines(figures: dict[str, Any]) -> list[str]:
     """Format the figures of `peers` for people: ours beside each, and who was left out."""
     lines = [f"{figures['unit']}, load at the end {figures['load']:.1f}"]
-    ours = figures["rates"]["vedette"]
     for name, rates in figures["rates"].items():
+        measure = OF_PROCESSOR if name.endswith(OF_PROCESSOR) else ""
         rate = summarize_rounds(rates)
-        ratio = ratio_of_rounds(ours, rates)
+        ratio = ratio_of_rounds(figures["rates"]["vedette" + measure], rates)
         lines.append(
-            f"{name:<24}{format_spread(rate, '{:>14,.0f}')}"
+            f"{name:<30}{format_spread(rate, '{:>14,.0f}')}"
             f"   ours / theirs {format_spread(ratio, '{:.2f}')}"
         )
-    return lines + [f"{name:<24}{why}" for name, why in figures["left_out"].items()]
+    return lines + [f"{name:<30}{why}" for name, why in figures["left_out"].items()]
 
 
 def replay_peer_lines(figures: dict[str, Any]) -> list[str]:
@@ -373,7 +376,7 @@ def replay_peer_lines(figures: dict[str, Any]) -> list[str]:
             ratio = one.get("vedette_ratio")
             times = "" if ratio is None else "   " + format_spread(ratio, "{:.2f}")
             rate = format_spread(one["rows_per_s"], "{:>12,.0f}")
-            lines.append(f"{group:<20}{name:<20}{rate}{times}")
+            lines.append(f"{group:<22}{name:<26}{rate}{times}")
     return lines
 
 

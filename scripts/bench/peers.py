@@ -20,6 +20,8 @@ from typing import Any
 from bench.environments import PEER_PROGRAMS, ROOT, NotInstallableError, install, last_line
 
 ENVIRONMENTS = ROOT / ".venv-bench"
+OF_PROCESSOR = ", of processor"
+"""Behind the name of whose rate is for each second of processor time."""
 RUN_S = 240
 
 CPU_TORCH = ("torch==2.13.0",)
@@ -63,6 +65,7 @@ COLLECT = (
     Peer("Sample Factory", "collect_sample_factory", SAMPLE_FACTORY),
 )
 LEARN = (Peer("Stable-Baselines3", "learner_sb3", (*CPU_TORCH, "stable-baselines3==2.9.2")),)
+APPO = (Peer("Sample Factory", "learn_sample_factory", SAMPLE_FACTORY),)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Table:
         beside: what else is measured with us, and the field that holds it.
         argument: what every peer is called with, before the seconds.
         peers: in the order of the table.
+        processor_figure: the field of the same for each second of processor time of all processes,
+            which hardly depends on other load; "": that is not measured.
     """
 
     unit: str
@@ -84,6 +89,14 @@ class Table:
     beside: tuple[tuple[str, str], ...]
     argument: str
     peers: tuple[Peer, ...]
+    processor_figure: str = ""
+
+
+def on_policy(passes: int) -> Table:
+    """Collecting and learning at once, with so many passes over each block."""
+    ours = ("fleet", "--passes", str(passes))
+    of_processor = "steps_per_processor_s"
+    return Table("env steps/s", ours, "steps_per_s", (), str(passes), APPO, of_processor)
 
 
 BARE = ("plain PUSH/PULL", "bare_transitions_per_s")
@@ -102,16 +115,22 @@ TABLES = {
     "learner": Table(
         "optimization steps/s", ("learner", "--single"), "opt_steps_per_s", (BY_HAND,), "256", LEARN
     ),
+    "appo": on_policy(passes=4),
+    "appo-one-pass": on_policy(passes=1),
     "collect-vectorized": Table(
         "env steps/s", ("fleet", "--vectorized"), "steps_per_s", (), "CartPole-v1", COLLECT
     ),
 }
 
 
-def theirs(peer: Peer, python: Path, argument: str, seconds: float) -> float:
+def theirs(table: Table, peer: Peer, python: Path, seconds: float) -> dict[str, float]:
     """Measure a round of a peer."""
     program = PEER_PROGRAMS / f"{peer.program}.py"
-    return float(_json_of([python, program, argument, str(seconds)])["per_s"])
+    figures = _json_of([python, program, table.argument, str(seconds)])
+    rates = {peer.name: float(figures["per_s"])}
+    if table.processor_figure:
+        rates[peer.name + OF_PROCESSOR] = float(figures["per_processor_s"])
+    return rates
 
 
 def ours(table: Table, seconds: float) -> dict[str, float]:
@@ -119,6 +138,8 @@ def ours(table: Table, seconds: float) -> dict[str, float]:
     vedette = [sys.executable, "-m", "bench.commands", *table.ours]
     figures = _json_of([*vedette, "--rounds", "1", "--seconds", str(seconds), "--json"])
     rates = {"vedette": figures[table.figure]["median"]}
+    if table.processor_figure:
+        rates["vedette" + OF_PROCESSOR] = figures[table.processor_figure]["median"]
     for name, field in table.beside:
         rates[name] = figures[field]["median"]
     return rates
@@ -151,11 +172,12 @@ def measure(table_name: str, rounds: int, seconds: float, only: set[str]) -> dic
             if peer.name in left_out:
                 continue
             try:
-                rate = theirs(peer, python, table.argument, seconds)
-                rates.setdefault(peer.name, []).append(rate)
+                for name, rate in theirs(table, peer, python, seconds).items():
+                    rates.setdefault(name, []).append(rate)
             except (subprocess.SubprocessError, ValueError, KeyError) as error:
                 left_out[peer.name] = f"failed: {last_line(getattr(error, 'stderr', '') or error)}"
-                rates.pop(peer.name, None)
+                for name in (peer.name, peer.name + OF_PROCESSOR):
+                    rates.pop(name, None)
     return {"unit": table.unit, "load": os.getloadavg()[0], "rates": rates, "left_out": left_out}
 
 

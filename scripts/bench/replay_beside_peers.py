@@ -12,6 +12,7 @@ from bench.environments import ROOT, NotInstallableError, install
 from vedette_services.errors import ServicesError
 
 _PEERS = (
+    "torch==2.14.1",  # which TorchRL's prioritized buffer needs
     "cpprb==11.0.0",
     "stable-baselines3==2.9.2",
     "torchrl==0.14.1",

@@ -4,7 +4,8 @@
 one JSON object. All hold the same: 4 floats seen,
 an action, a reward, 4 floats seen next, whether it ended. 64 rows in at once, 256 out; prioritized
 with the priorities told after each sample, and of rows inserted the first priority too. What a
-peer's buffer returns is left as it is: arrays, tensors, or its own batch.
+peer's buffer returns is left as it is: arrays, tensors, or its own batch. Sequences, which only
+TorchRL draws besides: `bench.replay_sequences`.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import numpy as np
 from cpprb import PrioritizedReplayBuffer, ReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer as SB3ReplayBuffer
 
+from bench import replay_sequences
 from bench.measuring import ratio_of_rounds, summarize_rounds
 from bench.replay import calls_per_s
 from vedette_rl.core import row_dtype
@@ -50,7 +52,11 @@ ROWS_OF = {
     "sample": ROWS_OUT,
     "prioritized insert": ROWS_IN,
     "prioritized sample": ROWS_OUT,
+    replay_sequences.DRAW: replay_sequences.SEQUENCES * replay_sequences.STEPS,
+    replay_sequences.BETWEEN: replay_sequences.SEQUENCES * replay_sequences.STEPS,
 }
+LOOK_EVERY = dict.fromkeys((replay_sequences.DRAW, replay_sequences.BETWEEN), 1)
+"""Calls between two looks at the clock, where one is long."""
 ERRORS = np.random.default_rng(2).random(ROWS_OUT).astype(np.float32)
 Works = dict[str, Callable[[], object]]
 
@@ -260,13 +266,19 @@ def main() -> None:
     chosen = args.peers or PEERS
     warnings.simplefilter("ignore")
     rates: dict[str, dict[str, list[float]]] = {}
-    with tempfile.TemporaryDirectory() as place:
-        peers = {"vedette": ours(Path(place)), **{name: PEERS[name]() for name in chosen}}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        peers = {"vedette": ours(place), **{name: PEERS[name]() for name in chosen}}
+        if "torchrl" in chosen:
+            peers["vedette"] |= replay_sequences.ours(place)
+            peers |= replay_sequences.torchrl(place)
         for _ in range(rounds):
             for group, rows in ROWS_OF.items():
+                look_every = LOOK_EVERY.get(group, 32)
                 for name, works in peers.items():
                     if group in works:
-                        rate = rows * calls_per_s(works[group], SECONDS)
+                        calls = calls_per_s(works[group], SECONDS, look_every=look_every)
+                        rate = rows * calls
                         rates.setdefault(group, {}).setdefault(name, []).append(rate)
     print(json.dumps({group: _compared(by_name) for group, by_name in rates.items()}))
 

@@ -86,7 +86,7 @@ def theirs(seed: int, env: str) -> dict[str, Any]:
 
 def measure(seeds: int, env: str) -> dict[str, Any]:
     """Time both on each seed; a run that is done is a line on stderr."""
-    subprocess.run([ROOT / "scripts/setup_sb3"], check=True)
+    subprocess.run([ROOT / "scripts/setup_peer"], check=True)
     runs: list[dict[str, Any]] = []
     for seed in range(seeds):
         for run in (ours, theirs):

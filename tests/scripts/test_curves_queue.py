@@ -220,6 +220,35 @@ def test_a_time_limit_of_the_task_is_in_our_settings_and_in_the_peers() -> None:
     assert theirs.settings["max_episode_steps"] == 200
 
 
+@pytest.mark.parametrize(
+    ("peer", "package", "program"),
+    [
+        ("ppo", "stable-baselines3", "train_sb3.py"),
+        ("crossq", "sbx-rl", "train_sb3.py"),
+        ("appo", "sample-factory", "train_sample_factory.py"),
+    ],
+)
+def test_a_peer_is_run_by_its_program_in_its_own_environment(
+    peer: str, package: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    answer = '{"program": "p 1", "evaluations": []}'
+
+    def note(command: list[str], *_: Any, **__: Any) -> str:
+        commands.append([str(word) for word in command])
+        return answer
+
+    monkeypatch.setattr(subprocess, "run", note)
+    monkeypatch.setattr(curves_queue, "_execute", note)
+    run = next(study(labels=(Label(name="x", peer=peer),)).runs())
+    assert curves_queue._execute_peer(run, tmp_path) == Result("p 1", [])
+    setup, train = commands
+    assert setup == [str(ROOT / "scripts" / "setup_peer"), package]
+    assert train[0] == str(ROOT / f".venv-{package}" / "bin" / "python")
+    assert train[1].endswith(f"/peer_programs/{program}")
+    assert Path(train[1]).exists()
+
+
 def test_a_part_that_a_version_adds_and_has_off_changes_no_fingerprint() -> None:
     before = {"seed": 1, "agent": {"tau": 0.5, "init": {"run": "a"}}, "actors": _actors(1)}
     added = {"decay": 0.0, "norm": False, "noise_color": "white"}

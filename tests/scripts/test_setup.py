@@ -1,4 +1,5 @@
-"""scripts/setup installs the extras that it is given, and does nothing where they are there."""
+"""scripts/setup installs the extras that it is given, scripts/setup_peer another program; both do
+nothing where they are there."""
 
 import os
 import shutil
@@ -30,3 +31,26 @@ def test_every_extra_is_installed_once(tmp_path: Path) -> None:
         subprocess.run(command, check=True, env={**os.environ, "PYTHON": str(python)})
     asked = ["checkout", "checkout[dev,mujoco]", "checkout[dev,mujoco,box2d]"]
     assert log.read_text().split() == asked
+
+
+def test_a_peer_gets_an_environment_of_its_own_once_and_an_unknown_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    root, log = tmp_path / "checkout", tmp_path / "log"
+    for folder in ("scripts", ".venv/bin"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "setup_peer", root / "scripts" / "setup_peer")
+    python = root / ".venv" / "bin" / "python"
+    python.write_text(_PYTHON.format(log=log, python=sys.executable))
+    python.chmod(0o755)
+    for peer in ("sample-factory", "sample-factory", "stable-baselines3"):
+        subprocess.run([root / "scripts" / "setup_peer", peer], check=True)
+    assert [line.partition("==")[0] for line in log.read_text().split()] == [
+        "wandb",
+        "gymnasium[mujoco,box2d]",
+    ]
+    assert (root / ".venv-sample-factory" / "bin" / "python").exists()
+    refused = subprocess.run(
+        [root / "scripts" / "setup_peer", "a2c"], check=False, capture_output=True, text=True
+    )
+    assert (refused.returncode, refused.stderr) == (2, "scripts/setup_peer: no peer a2c\n")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import os
 import signal
 import sys
 import tempfile
@@ -45,6 +46,7 @@ def settings(env: str, folder: str) -> Config:
     words = ["--env", env, "--train_dir", folder, "--device", "cpu"]
     words += ["--num_workers", str(WORKERS), "--num_envs_per_worker", str(ENVS)]
     words += ["--worker_num_splits", "1"]
+    words += ["--default_niceness", str(os.nice(0))]  # else its processes have one of their own
     words += ["--use_rnn", "False", "--encoder_mlp_layers", "64", "64"]
     parser, _ = parse_sf_args(words)
     return parse_full_cfg(parser, words)

@@ -28,6 +28,18 @@ def test_peers_have_their_rates_ours_beside_them_and_why_one_was_left_out() -> N
     assert left_out.split(maxsplit=1) == ["Ray", "not installable: no wheel"]
 
 
+def test_rates_of_processor_time_are_compared_with_ours_of_processor_time() -> None:
+    rates = {
+        "vedette": [10.0],
+        "vedette, of processor": [60.0],
+        "slow": [5.0],
+        "slow, of processor": [20.0],
+    }
+    figures = {"unit": "env steps/s", "load": 1.0, "rates": rates, "left_out": {}}
+    ratios = [float(line.split()[-4]) for line in peer_lines(figures)[1:]]
+    assert ratios == [1.0, 1.0, 2.0, 3.0]
+
+
 def test_replays_have_a_line_for_each_operation_and_library() -> None:
     ours: dict[str, Any] = {"rows_per_s": spread(2000.0)}
     theirs = {"rows_per_s": spread(1000.0), "vedette_ratio": spread(2.0)}
