@@ -61,7 +61,7 @@ class FleetBench:
         """Measure."""
         config = load_config(
             env=self.env,
-            agent="appo" if self.passes else "dqn",
+            agent="appo" if self.passes else None,
             settings=[
                 "preset=none",
                 "agent.hidden_sizes=[64,64]",
