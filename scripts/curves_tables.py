@@ -280,9 +280,15 @@ def page(study: Study, data: Path = DATA) -> str:
     return "\n".join(parts)
 
 
-def write_page(studies: Sequence[Study]) -> str:
-    """Write docs/curves/studies.md and overview.md, which docs/reference/learning.md includes."""
+def pages(studies: Sequence[Study]) -> dict[str, str]:
+    """Texts of docs/curves, by file, which docs/reference/learning.md includes."""
     text = "\n".join(filter(None, map(page, studies)))
-    (PLACE / "studies.md").write_text(text, "utf-8")
-    (PLACE / "overview.md").write_text(markdown(overview_table(studies)), "utf-8")
-    return text
+    return {"studies.md": text, "overview.md": markdown(overview_table(studies))}
+
+
+def write_page(studies: Sequence[Study]) -> str:
+    """Write `pages`; returns the studies'."""
+    made = pages(studies)
+    for name, text in made.items():
+        (PLACE / name).write_text(text, "utf-8")
+    return made["studies.md"]

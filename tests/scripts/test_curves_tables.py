@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from curves_data import Finished, Point, write_run
-from curves_studies import Label, Study, Task
+from curves_data import PLACE, Finished, Point, write_run
+from curves_studies import Label, Study, Task, read_studies
 from curves_tables import (
     estimate,
     normalized_table,
     overview_table,
     page,
+    pages,
     pooled,
     read_results,
     task_table,
@@ -186,3 +187,9 @@ def test_a_study_that_is_about_no_choice_of_an_agent_is_not_in_the_overview(
 ) -> None:
     put(tmp_path, "A", "plain", 1, 1.0)
     assert rows(overview_table([small(A=None)], tmp_path)) == []
+
+
+def test_the_pages_are_of_the_results_that_are_there() -> None:
+    """`scripts/curves table` writes them anew."""
+    for name, text in pages(read_studies(PLACE / "curves.toml")).items():
+        assert (PLACE / name).read_text("utf-8") == text, name

@@ -125,7 +125,7 @@ class ValueTargetConfig(DrawnMemoryConfig):
         if self.value_rescaling and self.munchausen.alpha:
             raise ValueError(
                 "value_rescaling is true, and the log-probabilities of Munchausen's target are of "
-                "values as they are: set value_rescaling=false, or munchausen.alpha=0"
+                "values as they are: set agent.value_rescaling=false, or agent.munchausen.alpha=0"
             )
         return self
 

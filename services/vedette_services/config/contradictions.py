@@ -73,7 +73,8 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
         why = f"{capacity:,} samples are {each:,} steps of each of {fleet}, and a sequence has "
         why += f"{steps:,} (replay.sequence)"
         enough = fleet.environments * (steps + config.replay.burn_in)
-        fix = f"set at least {enough} to have burn-in, too, or lower replay.sequence or the fleet"
+        whole = " to have burn-in, too" if config.replay.burn_in else ""
+        fix = f"set at least {enough}{whole}, or lower replay.sequence or the fleet"
         yield SettingError("replay.capacity", why, fix)
     others = stop.max_opts or stop.max_env_steps or stop.max_seconds
     if stop.target_return is not None and not config.learner.eval_interval and not others:

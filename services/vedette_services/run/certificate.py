@@ -109,5 +109,5 @@ class Certificate:
         if not self.equal:
             return f"{where}: {self.difference or 'nothing was compared'}{more}"
         compared = f"{self.states:,} states and {self.scalars:,} records of scalars"
-        elsewhere = "" if not self.changes else ", on another machine or with other versions"
+        elsewhere = f", where {'; '.join(self.changes)}" if self.changes else ""
         return f"{where}{elsewhere}: all bits of {compared} are equal{more}"

@@ -153,13 +153,15 @@ def describe_too_few_steps(config: RunConfig, out: Path, start: Start) -> str:
         return ""
     begun = (read_summary(out).env_steps or 0) if resumes else 0
     left = config.stop.max_env_steps - begun
-    needed = config.learner.warmup_period
+    queue = config.replay.is_queue
+    needed = config.replay.block if queue else config.learner.warmup_period
+    key = "replay.block" if queue else "learner.warmup_period"
     if not 0 < left < needed:
         return ""
     return (
         f"nothing will be learned: stop.max_env_steps = {config.stop.max_env_steps:,} leaves "
         f"{left:,} environment steps, and the replay, which is empty, needs {needed:,} samples "
-        "first (learner.warmup_period); raise the one or lower the other"
+        f"first ({key}); raise the one or lower the other"
     )
 
 

@@ -168,7 +168,7 @@ def test_it_learns_on_from_its_state() -> None:
 @pytest.mark.parametrize(
     ("settings", "fix"),
     [
-        ({"munchausen": MunchausenConfig(alpha=0.9)}, "set munchausen.alpha=0"),
+        ({"munchausen": MunchausenConfig(alpha=0.9)}, "set agent.munchausen.alpha=0"),
         ({"imitation": ImitationConfig(loss="margin")}, "set imitation.loss=none"),
         ({"network": "mine:Network"}, "set network=auto"),
     ],

@@ -177,7 +177,7 @@ def test_exploring_remembers_whatever_fractions_are_drawn() -> None:
 
 
 def test_munchausens_target_is_refused_beside_memory() -> None:
-    with pytest.raises(WrongSettingsError, match=r"memory is gru, .*set munchausen.alpha=0"):
+    with pytest.raises(WrongSettingsError, match=r"memory is gru, .*set agent.munchausen.alpha=0"):
         config_of(munchausen=MunchausenConfig(alpha=0.9))
 
 

@@ -422,6 +422,15 @@ def test_a_warm_up_is_judged_where_its_samples_are_steps_of_actors_alone(
     assert bool(said) == is_said
 
 
+def test_a_queue_warms_up_by_a_block(tmp_path: Path) -> None:
+    table = ["agent.name=appo", "replay.kind=queue", "replay.sequence=64", "replay.block=2048"]
+    enough = config_of(*table, "stop.max_env_steps=3000", "learner.warmup_period=50000")
+    assert describe_too_few_steps(enough, tmp_path, Start()) == ""
+    config = config_of(*table, "stop.max_env_steps=1500")
+    said = describe_too_few_steps(config, tmp_path, Start())
+    assert "needs 2,048 samples first (replay.block)" in said
+
+
 @pytest.mark.parametrize("part", ["checkpoints", "replay", "live", "log"])
 def test_a_file_in_a_folders_place_is_refused_by_its_name(tmp_path: Path, part: str) -> None:
     place = make_run(tmp_path, config_of()).root / part

@@ -71,7 +71,7 @@ class DqnConfig(ValueTargetConfig):
         if self.core_size:  # without one, an own agent's `network` may be anything
             self.refuse_beside_memory(
                 {
-                    "munchausen.alpha=0": self.munchausen.alpha > 0,
+                    "agent.munchausen.alpha=0": self.munchausen.alpha > 0,
                     "imitation.loss=none": self.imitation.loss != "none",
                     "network=auto": is_import_name(self.network),
                 }

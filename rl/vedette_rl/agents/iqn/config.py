@@ -69,5 +69,5 @@ class IqnConfig(ValueTargetConfig):
 
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
-        self.refuse_beside_memory({"munchausen.alpha=0": self.munchausen.alpha > 0})
+        self.refuse_beside_memory({"agent.munchausen.alpha=0": self.munchausen.alpha > 0})
         return self
