@@ -595,7 +595,10 @@ def living(root: Path, machine: Machine, chance: random.Random) -> Iterator[Life
     life = Life(root, machine, chance)
     try:
         life.start()
-        yield life
+        try:
+            yield life
+        finally:
+            life.learner.kill()  # its files are open in this process
     finally:
         life.close()
 
