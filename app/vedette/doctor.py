@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 import secrets
 import socket
 import statistics
@@ -31,6 +30,7 @@ from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_protocol.messages import Refusal, Run, Stop
 from vedette_rl.errors import RlError, UnknownEnvironmentError
 from vedette_rl.storage.system import lock_file
+from vedette_rl.storage.unfinished import remove_ended, unfinished_path
 from vedette_services.errors import (
     DONE,
     FAILED,
@@ -503,7 +503,8 @@ def examine_directory(out: Path) -> Iterator[Finding]:
     if not out.is_dir():
         yield fail(check, f"{out} is no folder", "make it, or name one that is there")
         return
-    file = out / f".lock.{os.getpid()}.new"
+    remove_ended(out / "lock")
+    file = unfinished_path(out / "lock")
     try:
         with file.open("wb") as opened:
             yield ok(check, f"{out} can be written")

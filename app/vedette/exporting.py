@@ -24,6 +24,7 @@ from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.export import LiveRows
 from vedette_rl.storage.atomic_files import replacing
+from vedette_rl.storage.unfinished import unfinished_of
 from vedette_services.config.saving import config_table
 from vedette_services.errors import NotInRunError, UsageError
 from vedette_services.host.system import vedette_version
@@ -79,12 +80,14 @@ class DataSetPlace:
             UsageError: it is there already, another process has begun it, or it cannot be made.
         """
         place = cls._in_minari(out) if out.startswith(MINARI) else cls._in_folder(out)
-        begun = re.compile(rf"\.{re.escape(place.path.name)}\.\d+\.new")  # as of `replacing`
-        for left in place.path.absolute().parent.iterdir():
-            if begun.fullmatch(left.name):
-                why = f"{left} has the episodes of a process that writes it now, or was killed"
-                fix = "where it has ended, rename this data set to keep it, or delete it"
-                raise UsageError(f"--out {out}: {why}; {fix}")
+        for left in unfinished_of(place.path.absolute()):
+            if left.runs:
+                why = f"process {left.pid} writes it now, as {left.path}"
+                raise UsageError(f"--out {out}: {why}; wait for it, or name another --out")
+            killed = "a process that was killed"
+            of = killed if left.runs is False else f"{killed}, or writes it now on another host"
+            fix = "rename this data set to keep it, or delete it"
+            raise UsageError(f"--out {out}: {left.path} has the episodes of {of}; {fix}")
         return place
 
     @classmethod

@@ -28,9 +28,10 @@ from vedette_protocol.errors import ProtocolError
 from vedette_protocol.messages import Ack, Batch, Buffer, ModelChunk, Report, Run
 from vedette_protocol.model import pack_model, split_into_chunks
 from vedette_protocol.packing import pack, unpack
+from vedette_rl.agents.recurrent_policy import MEMORY, RecurrentPolicy
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo
-from vedette_rl.core.columns import select_part
+from vedette_rl.core.columns import BEGINS, ENV, TIME, select_part
 from vedette_rl.envs.spaces import Spaces
 from vedette_services.config.run_config import RunConfig
 from vedette_services.host.system import kill_with_parent
@@ -82,6 +83,7 @@ SLACK_S = 1.5
 _REPORTS_S = 1.5
 _CHECKED = 100  # batches by a model: the scripted learner must keep up with its client
 _ROUNDING = 1e-3  # of an action's range, or of action values
+_MEMORY_ROUNDING = 3e-3  # float16 before a step and after it
 
 
 @dataclass(slots=True)
@@ -148,7 +150,12 @@ class ActionChecker:
         self._left[oldest] = self._left.get(oldest, _CHECKED) - 1
         obs = select_part(rows, "obs")
         action = np.asarray(rows["action"])
+        for policy in policies:
+            if isinstance(policy, RecurrentPolicy):
+                policy.recall(rows[MEMORY].astype(np.float32))
         right = np.any([self._is_best(policy, obs, action) for policy in policies], axis=0)
+        if MEMORY in rows and (forgot := _find_wrong_memory(policies, rows)):
+            return forgot
         if right.all():
             return ""
         wrong = int(np.argmin(right))
@@ -165,11 +172,34 @@ class ActionChecker:
             near = action == best
         is_best: NDArray[np.bool_] = near.reshape(len(action), -1).all(axis=1)
         if action.dtype.kind != "f" and action.ndim == 1:  # two that are as good
-            q_BA = policy.values(policy.network, obs, *policy.constants)
+            inner: Any = policy.inner if isinstance(policy, RecurrentPolicy) else policy
+            q_BA = inner.values(inner.network, obs, *inner.constants)
             chosen = np.clip(action - int(self._action.start), 0, q_BA.shape[1] - 1)
             q_B = np.take_along_axis(q_BA, chosen[:, None], 1)[:, 0]
             is_best |= q_BA.max(axis=1) - q_B <= _ROUNDING * (1.0 + np.abs(q_BA).max(axis=1))
         return is_best
+
+
+def _find_wrong_memory(policies: Sequence[RecurrentPolicy], rows: Columns) -> str:
+    """Describe a row whose memory does not follow from the one before it, by none of the policies
+    that have just acted on these; "": there is none."""
+    memory_BH = rows[MEMORY].astype(np.float32)
+    begins = np.asarray(rows[BEGINS])
+    known = np.flatnonzero(begins & memory_BH.any(axis=1))
+    if len(known):
+        return f"row {known[0]} begins an episode, and remembers {memory_BH[known[0]][:4]}"
+    keys = zip(rows[ENV].tolist(), rows[TIME].tolist(), strict=True)
+    places = {key: k for k, key in enumerate(keys)}
+    for (env, t), k in places.items():
+        before = places.get((env, t - 1))
+        if before is None or begins[k]:
+            continue
+        off = [np.abs(policy.memory[before] - memory_BH[k]).max() for policy in policies]
+        if min(off) > _MEMORY_ROUNDING:
+            return (
+                f"row {k} remembers {memory_BH[k][:4]}, expected {policies[0].memory[before][:4]}"
+            )
+    return ""
 
 
 def without_biases(arrays: Mapping[str, NDArray[Any]]) -> Columns:

@@ -88,6 +88,15 @@ static float *memory_part(const policy *p, float *memory, unsigned k) { return m
 
 size_t vd_acting_memory(const run *r) { return 8 * r->policy.widest + 1; }
 
+#define RESCALING_EPS 1e-3f
+
+/* The number of which h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x was learned, without differences that lose digits. */
+static float restore(float y) {
+    float size = fabsf(y), slope = 1 + 2 * RESCALING_EPS;
+    float root = 2 * size / (slope + sqrtf(slope * slope + 4 * RESCALING_EPS * size));
+    return copysignf(root * (root + 2), y);
+}
+
 /* The mean over the quantile fractions: drawn, or the midpoints of as many equal parts. */
 static void mean_of_quantiles(const policy *p, weights w, uint64_t *random, const float *psi, float *q, float *memory) {
     float *x = memory_part(p, memory, 1), *sum = memory_part(p, memory, 2), *layers = memory_part(p, memory, 4);
@@ -95,23 +104,24 @@ static void mean_of_quantiles(const policy *p, weights w, uint64_t *random, cons
     for (size_t k = 0; k < p->fractions; k++) {
         double tau = random ? vd_random_unit(random) : ((double)k + 0.5) / (double)p->fractions;
         for (size_t i = 0; i < p->cosines; i++) x[i] = (float)cos(PI * (double)i * tau);
-        vd_apply_network(p->networks + 1, w, x, x, layers);
+        vd_apply_network(p->networks + 1, w, x, NULL, x, layers);
         for (size_t i = 0; i < p->networks[1].out; i++) x[i] *= psi[i];
-        vd_apply_network(p->networks + 2, w, x, x, layers);
-        for (size_t i = 0; i < p->outputs; i++) sum[i] += x[i];
+        vd_apply_network(p->networks + 2, w, x, NULL, x, layers);
+        for (size_t i = 0; i < p->outputs; i++) sum[i] += p->head == QUANTILES ? x[i] : restore(x[i]);
     }
     for (size_t i = 0; i < p->outputs; i++) q[i] = sum[i] / (float)p->fractions;
 }
 
 static void dueling(const policy *p, weights w, const float *h, float *q, float *memory) {
     float *value = memory_part(p, memory, 1), *layers = memory_part(p, memory, 4), mean = 0;
-    vd_apply_network(p->networks + 1, w, h, value, layers);
-    vd_apply_network(p->networks + 2, w, h, q, layers);
+    vd_apply_network(p->networks + 1, w, h, NULL, value, layers);
+    vd_apply_network(p->networks + 2, w, h, NULL, q, layers);
     for (size_t k = 0; k < p->outputs; k++) mean += q[k] / (float)p->outputs;
     for (size_t k = 0; k < p->outputs; k++) q[k] += *value - mean;
 }
 
-static const float *outputs(const run *r, weights w, uint64_t *random, const void *obs, float *memory) {
+static const float *outputs(const run *r, weights w, uint64_t *random, const void *obs, float *state,
+                            float *memory) {
     const policy *p = &r->policy;
     float *x = memory, *encoded = memory_part(p, memory, 1), *y = memory_part(p, memory, 3);
     float *layers = memory_part(p, memory, 4);
@@ -120,16 +130,16 @@ static const float *outputs(const run *r, weights w, uint64_t *random, const voi
         float *to = encoded;
         const float *from = x;
         for (unsigned k = 0; k < p->branch_count; k++) {
-            vd_apply_network(&p->branches[k].encoder, w, from, to, layers);
+            vd_apply_network(&p->branches[k].encoder, w, from, NULL, to, layers);
             from += p->branches[k].features;
             to += p->branches[k].encoder.out;
         }
         x = encoded;
     }
-    float *h = p->head == DUELING || p->head == QUANTILES ? memory : y;
-    vd_apply_network(p->networks, w, x, h, layers);
+    float *h = p->head == DUELING || vd_has_quantiles(p) ? memory : y;
+    vd_apply_network(p->networks, w, x, state, h, layers);
     if (p->head == DUELING) dueling(p, w, h, y, memory);
-    if (p->head == QUANTILES) mean_of_quantiles(p, w, random, h, y, memory);
+    if (vd_has_quantiles(p)) mean_of_quantiles(p, w, random, h, y, memory);
     return y;
 }
 
@@ -175,33 +185,71 @@ static void put_float(const run_column *column, uint8_t *data, size_t k, float n
     else memcpy(data + 4 * k, &number, 4);
 }
 
+/* An action by its probability, with the logarithm of that. */
+static size_t draw(const float *logits, size_t count, uint64_t *random, double *log_prob) {
+    double most = -INFINITY, sum = 0, reached = 0;
+    for (size_t k = 0; k < count; k++) most = fmax(most, logits[k]);
+    for (size_t k = 0; k < count; k++) sum += exp(logits[k] - most);
+    double until = vd_random_unit(random) * sum;
+    size_t chosen = 0;
+    for (; chosen + 1 < count && (reached += exp(logits[chosen] - most)) <= until; chosen++) {}
+    *log_prob += logits[chosen] - most - log(sum);
+    return chosen;
+}
+
+/* A number of a Gaussian, not bounded, with the logarithm of its density: of the number as it is stored, for with a
+ * small deviation its rounding is a part of z. */
+static float draw_normal(double mean, double log_std, uint64_t *random, double *log_prob) {
+    float number = (float)(mean + exp(log_std) * vd_random_normal(random));
+    double z = ((double)number - mean) * exp(-log_std);
+    *log_prob -= 0.5 * (z * z + log(2.0 * PI)) + log_std;
+    return number;
+}
+
 /* A number in [-1, 1], before it is mapped to the bounds of its dimension. */
-static double unit_action(const policy *p, const float *y, size_t d, uint64_t version, uint64_t *random,
-                          const float *noise) {
+static double unit_action(const policy *p, const float *y, size_t d, uint64_t version, const acting *by) {
+    uint64_t *random = by->random;
     if (!random) return tanh((double)y[d]);
     if (version == 0 && p->uniform_warmup) return 2.0 * vd_random_unit(random) - 1.0;
-    double z = noise ? (double)noise[d] : vd_random_normal(random);
+    double z = by->noise ? (double)by->noise[d] : vd_random_normal(random);
     if (p->head == DETERMINISTIC) return fmax(-1.0, fmin(1.0, tanh((double)y[d]) + p->noise * z));
     double log_std = fmax(p->log_std_min, fmin(p->log_std_max, y[p->dimensions + d]));
     return tanh((double)y[d] + exp(log_std) * z);
 }
 
-void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-            uint64_t *random, const float *noise, float *memory, void *action) {
+void vd_remember(const run *r, const uint8_t *model, const void *obs, float *state, float *memory) {
+    outputs(r, (weights){&r->model, model}, NULL, obs, state, memory);
+}
+
+/* The number of a Gaussian whose deviations are an array of the model. */
+static float gaussian_number(const policy *p, weights w, const float *y, size_t d, uint64_t *random,
+                             double *log_prob) {
+    double log_std = fmax(p->log_std_min, fmin(p->log_std_max, vd_array(w, p->log_stds)[d]));
+    return random ? draw_normal(y[d], log_std, random, log_prob) : y[d];
+}
+
+void vd_act(const run *r, const uint8_t *model, uint64_t version, const void *obs, const acting *by, float *memory,
+            void *action) {
     const policy *p = &r->policy;
     const run_column *column = r->rows.columns + r->action;
-    const float *y = outputs(r, (weights){&r->model, model}, random, obs, memory);
+    weights w = {&r->model, model};
+    const float *y = outputs(r, w, by->random, obs, by->state, memory);
     uint64_t counted = version > p->explore_from ? version - p->explore_from : 0;
-    double eps = epsilon(p, counted, rank);
+    double eps = epsilon(p, counted, by->rank), log_prob = 0;
     for (size_t d = 0; d < p->dimensions; d++) {
         if (p->head < GAUSSIAN) {
-            size_t chosen = choose(p, y, p->actions.counts[d], eps, random);
+            bool draws = p->head == CATEGORIES && by->random;
+            size_t chosen = draws ? draw(y, p->actions.counts[d], by->random, &log_prob)
+                                  : choose(p, y, p->actions.counts[d], eps, by->random);
             put_integer(column, action, d, (int64_t)((uint64_t)p->actions.starts[d] + chosen));
             y += p->actions.counts[d];
         } else {
             float low = p->low[d], high = p->high[d], half = (high - low) * 0.5f, middle = (high + low) * 0.5f;
-            float number = middle + half * (float)unit_action(p, y, d, counted, random, noise);
-            put_float(column, action, d, fmaxf(low, fminf(high, number)));
+            float unit = p->head == NORMAL ? gaussian_number(p, w, y, d, by->random, &log_prob)
+                                           : (float)unit_action(p, y, d, counted, by);
+            if (p->head == NORMAL && by->drawn) by->drawn[1 + d] = unit;
+            put_float(column, action, d, fmaxf(low, fminf(high, middle + half * unit)));
         }
     }
+    if (by->drawn) *by->drawn = (float)log_prob;
 }

@@ -50,6 +50,11 @@ typedef struct {
     bool restarted;      /* another run began: its unfinished rows are gone */
     bool begins;         /* an episode begins with `obs` */
     action_noise noise;
+    float *memory;       /* what is remembered before `obs`, and behind it what is after it; NULL: nothing */
+    size_t memory_size;  /* numbers of one of them */
+    bool remembered;     /* what is after `obs` is known */
+    float *drawn;        /* see `acting` */
+    size_t drawn_size;
     uint32_t index;      /* among the client's environments */
     int64_t t;           /* its steps, counted from a number of this process's own */
     double total;
@@ -70,10 +75,13 @@ typedef struct {
     uint32_t *table;  /* place + 1 of a frame, by its hash; 2 frame_room long */
 } staging;
 
-bool vd_init_staging(staging *s, const run *r);
+/* envs: environments that fill it. */
+bool vd_init_staging(staging *s, const run *r, size_t envs);
 void vd_free_staging(staging *s);
 /* Memory for a run's unfinished rows, of which there are none; an episode of the same run goes on. */
 bool vd_init_environment(environment *e, const run *r);
+/* Room for what the run's policy makes beside actions. What was remembered is gone where it was of another size. */
+bool vd_fit_policy(environment *e, const run *r);
 void vd_free_environment(environment *e);
 
 /* Begin a row of the environment's observation and action, and count the reward into all of its rows. */

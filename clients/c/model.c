@@ -83,13 +83,6 @@ static bool begin(assembly *a, const chunk_header *h) {
     return false;
 }
 
-static float float_of_half(uint16_t half) {
-    int exponent = half >> 10 & 31, fraction = half & 1023;
-    float size = exponent == 31 ? INFINITY : exponent ? ldexpf((float)(1024 + fraction), exponent - 25)
-                                                      : ldexpf((float)fraction, -24);
-    return half >> 15 ? -size : size;
-}
-
 void vd_widen_row(const run_schema *schema, const uint8_t *sent, uint8_t *row) {
     for (unsigned c = 0; c < schema->count; c++) {
         const run_column *column = schema->columns + c;
@@ -97,7 +90,7 @@ void vd_widen_row(const run_schema *schema, const uint8_t *sent, uint8_t *row) {
         uint8_t *to = row + column->offset;
         if (!column->half) memcpy(to, from, column->bytes);
         for (size_t k = 0; k < column->count && column->half; k++) {
-            float number = float_of_half((uint16_t)(from[2 * k] | from[2 * k + 1] << 8));
+            float number = vd_float_of_half((uint16_t)(from[2 * k] | from[2 * k + 1] << 8));
             memcpy(to + 4 * k, &number, 4);
         }
     }

@@ -94,8 +94,8 @@ static bool read_normalizer(const mp_value *map, const run *r, policy *p) {
     for (unsigned k = 0; k < p->input_count; k++) count += p->inputs[k].normalized ? p->inputs[k].features : 0;
     if (!mp_get_typed(map, "normalize", MP_LIST, &list)) return false;
     if (!list.number) return !count;
-    if (!vd_read_array(&list.items, &r->model, count, &p->mean)) return false;
-    if (!vd_read_array(&list.items, &r->model, count, &p->deviation)) return false;
+    if (!vd_read_array(&list.items, &r->model, count, &p->mean, p->missing)) return false;
+    if (!vd_read_array(&list.items, &r->model, count, &p->deviation, p->missing)) return false;
     if (!mp_read(&list.items, &clip) || !mp_real(&clip, &most)) return false;
     p->clip = (float)most;
     p->normalize = true;
@@ -118,30 +118,33 @@ static bool read_branches(const mp_value *map, const run *r, policy *p, size_t *
         if (features.number > p->features - from || !mp_read(&item.items, &layers)) return false;
         b->features = (size_t)features.number;
         from += b->features;
-        if (!vd_read_network(&layers, &r->model, b->features, &b->encoder)) return false;
+        if (!vd_read_network(&layers, &r->model, b->features, false, &b->encoder, p->missing)) return false;
         *width += b->encoder.out;
         if (*width > FEATURES_MAX) return false;
     }
     return from == p->features;
 }
 
-static bool read_named(mp_value *list, const run *r, size_t in, network *n) {
+static bool read_named(mp_value *list, const run *r, size_t in, bool may_remember, network *n, char *why) {
     mp_value pair, name, layers;
     if (!mp_read(&list->items, &pair) || pair.type != MP_LIST || pair.number != 2) return false;
     if (!mp_read(&pair.items, &name) || name.type != MP_TEXT || !mp_read(&pair.items, &layers)) return false;
-    return vd_read_network(&layers, &r->model, in, n);
+    return vd_read_network(&layers, &r->model, in, may_remember, n, why);
 }
 
-/* Each of them takes what the one before it gives, or what its head says. */
+bool vd_has_quantiles(const policy *p) { return p->head == QUANTILES || p->head == RESCALED_QUANTILES; }
+
+/* Each of them takes what the one before it gives, or what its head says. The first may begin with a core. */
 static bool read_networks(const mp_value *map, const run *r, policy *p, size_t width) {
     mp_value list;
     network *a = p->networks, *b = a + 1, *c = a + 2;
-    bool three = p->head == DUELING || p->head == QUANTILES;
+    bool three = p->head == DUELING || vd_has_quantiles(p);
     if (!mp_get_typed(map, "networks", MP_LIST, &list) || list.number != (three ? 3u : 1u)) return false;
-    if (!read_named(&list, r, width, a)) return false;
+    if (!read_named(&list, r, width, true, a, p->missing)) return false;
+    p->memory = a->memory;
     if (!three) return a->out == p->outputs;
-    if (!read_named(&list, r, p->head == DUELING ? a->out : p->cosines, b)) return false;
-    if (!read_named(&list, r, a->out, c)) return false;
+    if (!read_named(&list, r, p->head == DUELING ? a->out : p->cosines, false, b, p->missing)) return false;
+    if (!read_named(&list, r, a->out, false, c, p->missing)) return false;
     return b->out == (p->head == DUELING ? 1 : a->out) && c->out == p->outputs;
 }
 
@@ -181,7 +184,7 @@ static bool read_actions(const mp_value *map, const run *r, policy *p) {
     mp_value actions;
     const run_column *column = r->rows.columns + r->action;
     if (!mp_get_typed(map, "actions", MP_MAP, &actions)) return false;
-    if (p->head < GAUSSIAN)
+    if (p->head < GAUSSIAN) /* the others are of a Box */
         return read_discrete(&actions, p) && column->count == p->dimensions && strchr("iu", *column->type);
     return read_box(&actions, p) && column->count == p->dimensions && *column->type == 'f' && column->width >= 4;
 }
@@ -216,7 +219,7 @@ static bool read_quantiles(const mp_value *map, policy *p) {
     return true;
 }
 
-static bool read_gaussian(const mp_value *map, policy *p) {
+static bool read_log_std(const mp_value *map, policy *p) {
     mp_value list, least, most;
     return mp_get_typed(map, "log_std", MP_LIST, &list) && mp_read(&list.items, &least) &&
            mp_real(&least, &p->log_std_min) && mp_read(&list.items, &most) && mp_real(&most, &p->log_std_max);
@@ -234,16 +237,28 @@ static bool read_noise_color(const mp_value *map, policy *p) {
 }
 
 static bool read_head(const mp_value *map, policy *p) {
-    static const char *const heads[] = {"values", "dueling", "quantiles", "gaussian", "deterministic"};
+    static const char *const heads[] = {"values",     "dueling",  "quantiles",     "rescaled_quantiles",
+                                        "categories", "gaussian", "deterministic", "normal"};
     mp_value head;
-    if (!mp_get(map, "head", &head)) return false;
+    char name[33] = "";
+    if (!mp_get_typed(map, "head", MP_TEXT, &head)) return false;
+    mp_copy_text(&head, name, sizeof name);
     for (unsigned k = 0; k < sizeof heads / sizeof *heads; k++)
         if (mp_is(&head, heads[k])) p->head = (policy_head)(VALUES + k);
-    if (p->head == NO_POLICY || (p->head == QUANTILES && !read_quantiles(map, p))) return false;
+    if (p->head == NO_POLICY) return vd_explain(p->missing, "it has a head %s, which this client does not know", name);
+    if (vd_has_quantiles(p) && !read_quantiles(map, p)) return false;
+    if (p->head == CATEGORIES) return true;
     if (p->head < GAUSSIAN) return read_exploration(map, p);
-    if (p->head == GAUSSIAN && !read_gaussian(map, p)) return false;
+    if ((p->head == GAUSSIAN || p->head == NORMAL) && !read_log_std(map, p)) return false;
+    if (p->head == NORMAL) return true;
     if (p->head == DETERMINISTIC && (!mp_get_real(map, "noise", &p->noise) || p->noise < 0)) return false;
     return read_noise_color(map, p) && mp_get_bool(map, "uniform_warmup", &p->uniform_warmup);
+}
+
+static bool read_deviations(const mp_value *map, const run *r, policy *p) {
+    mp_value array;
+    return mp_get(map, "deviations", &array) &&
+           vd_find_array(&array, &r->model, p->dimensions, &p->log_stds, p->missing);
 }
 
 static void take_widest(policy *p, size_t width) {
@@ -256,6 +271,7 @@ bool vd_read_policy(const mp_value *map, run *r) {
     if (!read_head(map, p) || !read_inputs(map, r, p) || !read_normalizer(map, r, p)) return false;
     if (!read_actions(map, r, p) || !read_branches(map, r, p, &width)) return false;
     if (!read_networks(map, r, p, width)) return false;
+    if (p->head == NORMAL && !read_deviations(map, r, p)) return false;
     mp_get_uint(map, "explore_from", UINT64_MAX, &p->explore_from); /* optional */
     take_widest(p, p->features);
     take_widest(p, width);

@@ -7,6 +7,8 @@
 #define OBS_BYTES_MAX ((size_t)1 << 26)
 #define BATCH_ROWS_MAX (1 << 20)
 #define STEPS_MAX ((uint64_t)1 << 62)
+#define RUN_MAX 65536
+#define WHY_SAID 120 /* characters of a reason within another */
 #define ENV_HIGH 65535
 #define T_HIGH (((uint64_t)1 << 62) - 1)
 
@@ -73,7 +75,9 @@ static bool add_other(run *r, unsigned k, unsigned *found, char *why, size_t roo
         {"terminated", "?", &r->terminated, 0}, {"truncated", "?", &r->truncated, 0},
         {"n_steps", "u1", &r->n_steps, 0},      {"intervened", "?", &r->intervened, 0},
         {"env", "u4", &r->env, ENV_HIGH},       {"t", "i8", &r->t, T_HIGH},
-        {"begins", "?", &r->begins, 0}};
+        {"begins", "?", &r->begins, 0},         {"memory", NULL, &r->kept[MEMORY].column, 0},
+        {"log_prob", NULL, &r->kept[LOG_PROB].column, 0},
+        {"policy_action", NULL, &r->kept[POLICY_ACTION].column, 0}};
     const run_column *column = r->rows.columns + k;
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(column->name, known[i].name)) continue;
@@ -104,8 +108,9 @@ static bool read_rows(run *r, char *why, size_t room) {
         if (r->obs_bytes > OBS_BYTES_MAX) return vd_fail(why, room, "the run's observations are too large");
     }
     r->marks_interventions = found >> 5 & 1;
-    r->has_keys = found >> 6 == 7;
-    if (found >> 6 && !r->has_keys)
+    r->has_keys = (found >> 6 & 7) == 7;
+    for (unsigned k = 0; k < KEPT; k++) r->kept[k].stored = found >> (9 + k) & 1;
+    if (found >> 6 & 7 && !r->has_keys)
         return vd_fail(why, room, "the run's rows have some of the columns env, t and begins, and not all");
     if (r->has_keys) r->n_step = 1;
     if ((found & 31) != 31 || !r->part_count)
@@ -121,7 +126,7 @@ static bool read_identity(run *r, const mp_value *header) {
 }
 
 static bool read_settings(run *r, const mp_value *payload, char *why, size_t room) {
-    mp_value env, agent, evaluation;
+    mp_value env, agent, actors, evaluation;
     uint64_t number;
     if (!mp_get_uint(payload, "batch_rows", BATCH_ROWS_MAX, &number) || !number)
         return vd_fail(why, room, "the run has no batch_rows");
@@ -138,6 +143,8 @@ static bool read_settings(run *r, const mp_value *payload, char *why, size_t roo
     if (!mp_get_uint(&agent, "n_step", 255, &number) || !number)
         return vd_fail(why, room, "the run's agent has no n_step");
     r->n_step = (unsigned)number;
+    if (mp_get_typed(payload, "actors", MP_MAP, &actors) && mp_get_uint(&actors, "run_length", RUN_MAX, &number))
+        r->run_length = (size_t)number;
     if (mp_get_typed(payload, "evaluation", MP_MAP, &evaluation)) {
         mp_get_uint(&evaluation, "episodes", INT32_MAX, &r->evaluated_episodes);
         mp_get_uint(&evaluation, "max_episode_steps", STEPS_MAX, &r->evaluated_steps);
@@ -152,8 +159,11 @@ static void read_policy(run *r, const mp_value *payload) {
     policy *p = &r->policy;
     if (mp_get_typed(payload, "policy", MP_MAP, &map) && map.number) {
         if (vd_read_policy(&map, r)) return;
+        char why[WHY_MAX];
+        memcpy(why, p->missing, sizeof why);
         vd_free_policy(p);
-        vd_fail(p->missing, sizeof p->missing, "the run's policy is of a kind that is not known here: %s", rest);
+        vd_fail(p->missing, sizeof p->missing, "the run's policy is of a kind that is not known here%s%.*s: %s",
+                *why ? ", for " : "", WHY_SAID, why, rest);
         return;
     }
     if (mp_get_typed(payload, "agent", MP_MAP, &agent)) {
@@ -162,6 +172,27 @@ static void read_policy(run *r, const mp_value *payload) {
     }
     vd_fail(p->missing, sizeof p->missing, "the run does not describe how agent %s with network %s acts: %s", name,
             kind, rest);
+}
+
+/* What rows are to hold of acting is what the policy makes. */
+static bool check_kept(run *r, char *why, size_t room) {
+    const policy *p = &r->policy;
+    bool draws = p->head == CATEGORIES || p->head == NORMAL;
+    size_t made[KEPT] = {p->memory, draws, p->head == NORMAL ? p->dimensions : 0};
+    for (unsigned k = 0; k < KEPT; k++) {
+        const run_column *column = r->rows.columns + r->kept[k].column;
+        if (!r->kept[k].stored) continue;
+        r->kept[k].numbers = made[k];
+        if (p->head == NO_POLICY)
+            return vd_fail(why, room, "the run's rows have a column %s, which comes of its policy alone. And %s",
+                           column->name, p->missing);
+        if (strcmp(column->type, "f4") && strcmp(column->type, "f2"))
+            return vd_fail(why, room, "the run's column %s is not of the type that the wire says", column->name);
+        if (column->count != made[k])
+            return vd_fail(why, room, "the run's column %s has %zu numbers, and its policy makes %zu", column->name,
+                           column->count, made[k]);
+    }
+    return true;
 }
 
 run *vd_read_run(const mp_value *header, const mp_value *payload, char *why, size_t room) {
@@ -179,7 +210,8 @@ run *vd_read_run(const mp_value *header, const mp_value *payload, char *why, siz
         if (r->model.columns[k].role != PLAIN) read = vd_fail(why, room, "the run's model has a shared column");
     if (read) vd_widen_schema(&r->model);
     if (read) read_policy(r, payload);
-    else vd_free_run(r);
+    read = read && check_kept(r, why, room);
+    if (!read) vd_free_run(r);
     return read ? r : NULL;
 }
 

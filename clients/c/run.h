@@ -26,6 +26,12 @@ typedef struct {
     char hash[17];
 } run_schema;
 
+#define WHY_MAX 256
+
+bool vd_fail(char *why, size_t room, const char *format, ...);
+/* Say why, in WHY_MAX bytes, unless that was said; false. */
+bool vd_explain(char *why, const char *format, ...);
+
 bool vd_read_schema(const mp_value *payload, const char *key, run_schema *schema, char *why, size_t room);
 /* Have float16 columns as float32: of a model, which is expanded when it arrives. */
 void vd_widen_schema(run_schema *schema);
@@ -35,11 +41,12 @@ bool vd_find_column(const run_schema *schema, const char *name, unsigned *index)
 
 /* Networks: network.c */
 
-typedef enum { LINEAR, RELU, TANH, NORMALIZE, SCALE, SAVE, ADD, CONVOLUTION, CHANNELS_FIRST } layer_kind;
+typedef enum { LINEAR, RELU, TANH, NORMALIZE, SCALE, SAVE, ADD, CONVOLUTION, CHANNELS_FIRST, GRU } layer_kind;
 
 typedef struct {
     layer_kind kind;
-    unsigned weight, bias; /* columns of the model */
+    unsigned weight, bias;             /* columns of the model */
+    unsigned state_weight, state_bias; /* likewise, of a core */
     size_t in, out;
     float eps;
     size_t stack, channels, height, width, kernel, stride; /* of images */
@@ -49,6 +56,7 @@ typedef struct {
     layer *layers;
     unsigned count;
     size_t in, out, widest; /* the most numbers between two layers */
+    size_t memory;          /* numbers that its first layer, a core, remembers; 0: that is none */
 } network;
 
 /* Numbers of a model: its schema, and a row of it. Every column begins at a multiple of 8 bytes. */
@@ -57,21 +65,30 @@ typedef struct {
     const uint8_t *row;
 } weights;
 
-/* Read the name of an array of `count` float32 numbers; false: the model has none. */
-bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column);
-/* Read layers that take `in` numbers; false: not all are known and fit. Free the network anyway. */
-bool vd_read_network(mp_value *layers, const run_schema *model, size_t in, network *n);
+/* Find an array of `count` float32 numbers by its name; false: the model has none. */
+bool vd_find_array(const mp_value *array, const run_schema *model, size_t count, unsigned *column, char *why);
+bool vd_read_array(mp_bytes *items, const run_schema *model, size_t count, unsigned *column, char *why);
+/* Read layers that take `in` numbers; false: not all are known and fit, and `why` says what. Free the network anyway.
+ * may_remember: the first layer may be a core. */
+bool vd_read_network(mp_value *layers, const run_schema *model, size_t in, bool may_remember, network *n, char *why);
 void vd_free_network(network *n);
 
-/* From x to y, which may be the same; with memory for 4 `widest` numbers. */
-void vd_apply_network(const network *n, weights w, const float *x, float *y, float *memory);
+/* From x to y, which may be the same; with memory for 4 `widest` numbers.
+ *
+ * state: the `memory` numbers that a core remembers, before x and then after it; NULL where there is no core. */
+void vd_apply_network(const network *n, weights w, const float *x, float *state, float *y, float *memory);
 const float *vd_array(weights w, unsigned column);
 /* A model's row, from its row as it is sent. */
 void vd_widen_row(const run_schema *schema, const uint8_t *sent, uint8_t *row);
 
+/* Numbers in IEEE 754 binary16: half.c */
+
+float vd_float_of_half(uint16_t half);
+uint16_t vd_half_of_float(float number); /* the nearest one; of two that are as near, the even one */
+
 /* Policies: policy.c */
 
-typedef enum { NO_POLICY, VALUES, DUELING, QUANTILES, GAUSSIAN, DETERMINISTIC } policy_head;
+typedef enum { NO_POLICY, VALUES, DUELING, QUANTILES, RESCALED_QUANTILES, CATEGORIES, GAUSSIAN, DETERMINISTIC, NORMAL } policy_head;
 typedef enum { LADDER, LINEAR_EPSILON, CONSTANT, SOFTMAX } exploration_kind;
 
 /* One of an observation's arrays. */
@@ -113,10 +130,12 @@ typedef struct {
     float clip;
     policy_branch *branches;
     network networks[NETWORKS_MAX];
+    size_t memory; /* numbers that are remembered since an episode began; 0: none */
     size_t outputs, dimensions;
     float *low, *high;
     size_t cosines, fractions;
     double log_std_min, log_std_max, noise;
+    unsigned log_stds; /* column of the model */
     double noise_exponent; /* 0: white noise */
     size_t noise_steps;    /* of a sequence of noise that is not white */
     bool uniform_warmup;
@@ -124,12 +143,15 @@ typedef struct {
     exploration_kind exploration;
     double epsilon_start, epsilon_final, epsilon_steps, epsilon_base, epsilon_alpha, temperature;
     size_t widest;
-    char missing[256]; /* why there is none; "" otherwise */
+    char missing[WHY_MAX]; /* why there is none; "" otherwise */
 } policy;
 
 struct run;
+/* False: it cannot be acted by; `missing` says why, as far as that is known. */
 bool vd_read_policy(const mp_value *map, struct run *r);
 void vd_free_policy(policy *p);
+/* Its values are means over quantile fractions. */
+bool vd_has_quantiles(const policy *p);
 
 /* Noise that is correlated over time: noise.c */
 
@@ -148,12 +170,22 @@ void vd_free_noise(action_noise *noise);
 /* Numbers of working memory that it takes. */
 size_t vd_acting_memory(const struct run *r);
 
-/* Choose an action for an observation, by a model's row.
- *
- * rank: of the environment, in (0, 1). random: state of the random numbers; NULL: greedy. noise: standard normal
- * numbers for each dimension of a Box; NULL: they are drawn here, independent of those of before. */
-void vd_act(const struct run *r, const uint8_t *model, uint64_t version, const void *obs, double rank,
-            uint64_t *random, const float *noise, float *memory, void *action);
+/* How an environment acts, and what that leaves beside the action. */
+typedef struct {
+    double rank;        /* of the environment, in (0, 1) */
+    uint64_t *random;   /* state of the random numbers; NULL: greedy */
+    const float *noise; /* standard normal numbers for each dimension of a Box; NULL: independent ones are drawn */
+    float *state;       /* what is remembered, before the observation and then after it; NULL: there is no memory */
+    float *drawn;       /* 1 + `dimensions` numbers, of an action that is drawn by its probability: log p of it, and of
+                           a Box the number of each dimension before it is moved and clipped; NULL: they are lost */
+} acting;
+
+/* Choose an action for an observation, by a model's row. */
+void vd_act(const struct run *r, const uint8_t *model, uint64_t version, const void *obs, const acting *by,
+            float *memory, void *action);
+
+/* Bring what is remembered from before an observation to after it, and choose no action. */
+void vd_remember(const struct run *r, const uint8_t *model, const void *obs, float *state, float *memory);
 
 /* The exploration rank of an environment: a van der Corput sequence. */
 double vd_exploration_rank(uint64_t index);
@@ -164,6 +196,15 @@ double vd_random_unit(uint64_t *state); /* in [0, 1) */
 double vd_random_normal(uint64_t *state);
 
 /* Runs: run.c */
+
+/* Columns that acting fills beside the action, and numbers of a row: what was remembered before `obs`, and of an action
+ * that was drawn by its probability what `acting` says. */
+enum { MEMORY, LOG_PROB, POLICY_ACTION, KEPT };
+typedef struct {
+    bool stored; /* rows have it */
+    unsigned column;
+    size_t numbers;
+} kept_column;
 
 #define PARTS_MAX 64
 typedef struct run {
@@ -180,6 +221,8 @@ typedef struct run {
     bool marks_interventions;
     unsigned env, t, begins; /* likewise */
     bool has_keys;           /* rows are single steps, and say which of them follow one another */
+    kept_column kept[KEPT];
+    size_t run_length; /* steps that are played on one model, as far as they fit into a batch; 0: the newest is taken */
     size_t batch_rows;
     uint64_t batch_env_steps;
     double discount, reward_scale, reward_clip;
@@ -195,7 +238,5 @@ void vd_free_run(run *r);
 /* What was made for one run can be inserted by the other's learner: a start with a new replay keeps the run, and may
  * change its columns. */
 bool vd_takes_batches_of(const run *r, const run *other);
-
-bool vd_fail(char *why, size_t room, const char *format, ...);
 
 #endif

@@ -17,6 +17,15 @@ bool vd_fail(char *why, size_t room, const char *format, ...) {
     return false;
 }
 
+bool vd_explain(char *why, const char *format, ...) {
+    va_list arguments;
+    if (*why) return false;
+    va_start(arguments, format);
+    vsnprintf(why, WHY_MAX, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
 static size_t width_of(const char *type) {
     static const char *const types[] = {"?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++)

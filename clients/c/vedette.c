@@ -246,7 +246,6 @@ static void play(vedette *v, run *r) {
     v->plays = r;
     free(v->memory);
     v->memory = calloc(vd_acting_memory(r), sizeof *v->memory);
-    for (unsigned k = 0; k < v->env_count; k++) vd_free_noise(&v->envs[k].noise); /* its length may be another */
     for (unsigned k = 0; k < v->env_count && !keeps; k++) {
         if (!same) vd_free_environment(v->envs + k);
         if (!same) v->envs[k].restarted = old != NULL;
@@ -254,9 +253,13 @@ static void play(vedette *v, run *r) {
         v->envs[k].index = k;
         made = vd_init_environment(v->envs + k, r) && made;
     }
+    for (unsigned k = 0; k < v->env_count; k++) {
+        vd_free_noise(&v->envs[k].noise); /* its length may be another */
+        made = vd_fit_policy(v->envs + k, r) && made;
+    }
     if (!keeps) {
         vd_free_staging(&v->staging);
-        made = vd_init_staging(&v->staging, r) && made;
+        made = vd_init_staging(&v->staging, r, v->env_count) && made;
     }
     v->staging.run = r;
     if (!made || !v->memory) misuse(v, "out of memory, or a row is larger than 64 MiB");
@@ -276,7 +279,8 @@ static void play_announced(vedette *v) {
 }
 
 static void take_model(vedette *v) {
-    if (!v->arrived.row || v->plays != v->run) return;
+    bool within_run = v->plays && v->plays->run_length && v->staging.rows && v->acts.row; /* a batch is of one model */
+    if (!v->arrived.row || v->plays != v->run || within_run) return;
     free(v->acts.memory);
     v->acts = v->arrived;
     v->arrived = (model){0};
@@ -331,6 +335,8 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
     memcpy(e->obs, obs, v->plays->obs_bytes);
     e->acting = e->begins = true;
     e->noise.left = 0;
+    if (e->memory) memset(e->memory, 0, e->memory_size * sizeof *e->memory);
+    e->remembered = false;
     e->chosen = e->restarted = false;
     e->total = 0;
     e->length = 0;
@@ -340,15 +346,28 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
     return VEDETTE_OK;
 }
 
-static vedette_result choose_action(vedette *v, const model *by, const void *obs, double rank, uint64_t *random,
-                                    action_noise *noise, void *action) {
+static vedette_result choose_action(vedette *v, const model *by, const void *obs, const acting *how, void *action) {
     const policy *p = &v->plays->policy;
     if (p->head == NO_POLICY) return misuse(v, p->missing);
-    const float *drawn = NULL;
-    if (random && p->noise_exponent != 0.0 && !(drawn = vd_draw_noise(p, noise, random)))
-        return misuse(v, "out of memory for the noise of actions");
-    vd_act(v->plays, by->row, by->version, obs, rank, random, drawn, v->memory, action);
+    vd_act(v->plays, by->row, by->version, obs, how, v->memory, action);
     return VEDETTE_OK;
+}
+
+/* What is remembered before `obs`, in the place of what is after it. */
+static float *copy_memory(environment *e) {
+    if (!e->memory) return NULL;
+    memcpy(e->memory + e->memory_size, e->memory, e->memory_size * sizeof *e->memory);
+    return e->memory + e->memory_size;
+}
+
+/* The next observation follows. Where nobody asked for an action, what is remembered follows from `obs` all the same,
+ * by the model that would have chosen. */
+static void remember(vedette *v, environment *e) {
+    const model *by = e->judged ? &v->judged : &v->acts;
+    if (!e->memory) return;
+    if (!e->remembered && by->row) vd_remember(v->plays, by->row, e->obs, copy_memory(e), v->memory);
+    if (e->remembered || by->row) memcpy(e->memory, e->memory + e->memory_size, e->memory_size * sizeof *e->memory);
+    e->remembered = false;
 }
 
 vedette_result vedette_act(vedette *v, unsigned env, void *action) {
@@ -358,11 +377,15 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
     if (result != VEDETTE_OK) return result;
     if (e->restarted) return VEDETTE_BEGIN;
     if (!e->acting) return misuse(v, "an action before vedette_begin");
-    double rank = vd_exploration_rank(v->first_env + env);
+    const policy *p = &v->plays->policy;
     const model *by = e->judged ? &v->judged : &v->acts;
-    result = choose_action(v, by, e->obs, rank, e->judged ? NULL : &v->seed, &e->noise, e->action);
+    acting how = {.rank = vd_exploration_rank(v->first_env + env), .random = e->judged ? NULL : &v->seed,
+                  .state = copy_memory(e), .drawn = e->drawn};
+    if (how.random && p->noise_exponent != 0.0 && !(how.noise = vd_draw_noise(p, &e->noise, how.random)))
+        return misuse(v, "out of memory for the noise of actions");
+    result = choose_action(v, by, e->obs, &how, e->action);
     if (result != VEDETTE_OK) return result;
-    e->chosen = true;
+    e->chosen = e->remembered = true;
     e->intervened = false;
     memcpy(action, e->action, vedette_action_bytes(v));
     return VEDETTE_OK;
@@ -370,12 +393,29 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
 
 vedette_result vedette_greedy(vedette *v, const void *obs, void *action) {
     vedette_result result = ready(v, v->wait_s, true);
-    return result == VEDETTE_OK ? choose_action(v, &v->acts, obs, 0.5, NULL, NULL, action) : result;
+    if (result != VEDETTE_OK) return result;
+    if (v->plays->policy.memory)
+        return misuse(v, "the run's policy has a memory, which vedette_greedy does not: call "
+                         "vedette_greedy_with_memory");
+    return choose_action(v, &v->acts, obs, &(acting){.rank = 0.5}, action);
+}
+
+size_t vedette_memory_size(const vedette *v) { return v->plays ? v->plays->policy.memory : 0; }
+
+vedette_result vedette_greedy_with_memory(vedette *v, const void *obs, float *memory, size_t size, void *action) {
+    vedette_result result = ready(v, v->wait_s, true);
+    if (result != VEDETTE_OK) return result;
+    if (size != v->plays->policy.memory)
+        return misuse(v, "the memory given to vedette_greedy_with_memory is not of vedette_memory_size numbers");
+    return choose_action(v, &v->acts, obs, &(acting){.rank = 0.5, .state = memory}, action);
 }
 
 vedette_result vedette_set_action(vedette *v, unsigned env, const void *action) {
     if (env < v->env_count && v->envs[env].restarted) return VEDETTE_BEGIN;
     if (env >= v->env_count || !v->envs[env].acting) return misuse(v, "an action before vedette_begin");
+    if (v->plays->kept[LOG_PROB].stored && !v->envs[env].judged)
+        return misuse(v, "the run's rows hold how likely its policy was to act so, and of another's action nobody knows "
+                         "that: no vedette_set_action in such runs");
     memcpy(v->envs[env].action, action, vedette_action_bytes(v));
     v->envs[env].chosen = v->envs[env].intervened = true;
     return VEDETTE_OK;
@@ -407,7 +447,10 @@ static vedette_result observe_judged(vedette *v, environment *e, double reward, 
     e->chosen = false;
     e->acting = goes_on && !ends;
     e->restarted = !goes_on && !ends;
-    if (e->acting) memcpy(e->obs, next_obs, v->plays->obs_bytes);
+    if (e->acting) {
+        remember(v, e);
+        memcpy(e->obs, next_obs, v->plays->obs_bytes);
+    }
     return result == VEDETTE_OK && e->restarted ? VEDETTE_BEGIN : result;
 }
 
@@ -429,7 +472,10 @@ vedette_result vedette_observe(vedette *v, unsigned env, double reward, const vo
         if (one == VEDETTE_ERROR) break;
     }
     e->acting = !ends;
-    if (!ends) memcpy(e->obs, next_obs, v->plays->obs_bytes);
+    if (!ends) {
+        remember(v, e);
+        memcpy(e->obs, next_obs, v->plays->obs_bytes);
+    }
     if (result != VEDETTE_OK) return result;
     pthread_mutex_lock(&v->mutex);
     result = state(v);

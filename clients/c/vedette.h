@@ -108,8 +108,18 @@ VEDETTE_API vedette_result vedette_act(vedette *v, unsigned env, void *action);
 
 /* The best action for an observation: no exploration, and nothing is sent.
  * OK: `action` is written; WAIT: there is no model within `wait_s`; END;
- * ERROR, also where the run's policy cannot be acted by. */
+ * ERROR, also where the run's policy cannot be acted by, or has a memory. */
 VEDETTE_API vedette_result vedette_greedy(vedette *v, const void *obs, void *action);
+
+/* Numbers that the run's policy remembers since an episode began; 0: it has no memory, or there is no run yet.
+ * vedette_begin, vedette_act and vedette_observe keep them by themselves, for each environment. */
+VEDETTE_API size_t vedette_memory_size(const vedette *v);
+
+/* vedette_greedy with a memory of the caller's own: its numbers are zeros where an episode begins, and after the call
+ * those that the episode's next observation goes with. An error where `size` is not vedette_memory_size: another run
+ * may remember more. */
+VEDETTE_API vedette_result vedette_greedy_with_memory(vedette *v, const void *obs, float *memory, size_t size,
+                                                      void *action);
 
 /* Take this action instead, for whoever chooses actions without the policy, and for persons who take over: the run's
  * rows say so if it keeps interventions.

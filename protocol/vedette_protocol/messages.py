@@ -170,7 +170,7 @@ class EvaluationReport:
     "samples",
     header="manager incarnation",
     map_max=REPORT_MAX_BYTES,
-    omitted="evaluation delay_s failures ended",
+    omitted="evaluation delay_s failures ended memory_rows",
 )
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -189,6 +189,7 @@ class Report:
         delay_s: the age of the oldest batch in the window; None: not said.
         failures: of single environments, which were made again; a part of their episodes is lost.
         ended: nobody numbers batches of this incarnation further: they are sent from an outbox.
+        memory_rows: rows of the manager that its outbox could not write: they are in memory alone.
     """
 
     manager: Id
@@ -212,6 +213,7 @@ class Report:
     delay_s: Mean = None
     failures: Count = 0
     ended: bool = False
+    memory_rows: Count = 0
 
     def check(self) -> None:
         """Refuse counts that contradict one another."""

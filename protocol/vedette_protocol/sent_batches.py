@@ -135,12 +135,14 @@ def make_report(
     failures: int = 0,
     features: tuple[str, ...] = (),
     ended: bool = False,
+    memory_rows: int = 0,
 ) -> Report:
     """Make the report of an incarnation with its counts.
 
     Args:
         features: that the sender uses, beside those of every report.
         ended: nobody numbers its batches further.
+        memory_rows: rows of the sender that its outbox could not write.
     """
     return Report(
         manager=window.manager,
@@ -161,4 +163,5 @@ def make_report(
         delay_s=delay_s,
         failures=failures,
         ended=ended,
+        memory_rows=memory_rows,
     )

@@ -39,6 +39,8 @@ from vedette_rl.envs.spaces import transition_dtype
 from vedette_rl.errors import DataSetError, EnvironmentFaultError
 from vedette_rl.steps import NStep
 from vedette_rl.storage import atomic_files, system
+from vedette_rl.storage.atomic_files import replacing
+from vedette_rl.storage.process_identity import machine_number
 from vedette_services.config import RunConfig
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
@@ -326,12 +328,22 @@ def test_an_episode_that_the_disk_has_no_room_for_loses_none_before_it(
 
 
 def test_episodes_of_a_recording_that_was_killed_are_not_written_over(tmp_path: Path) -> None:
-    left = tmp_path / f".demos.{os.getpid()}.new"  # in a container the next one has its number
+    left = tmp_path / f".demos.{os.getpid()}.1.{machine_number()}.new"  # its number is ours now
     left.mkdir()
     (tmp_path / ".demos.old.7.new").mkdir()  # another data set's
     with pytest.raises(UsageError, match=rf"{left} has the episodes .* rename this data set"):
         recorded(tmp_path / "demos")
     left.rename(tmp_path / "kept")
+    elsewhere = tmp_path / ".demos.7.1.12.new"
+    elsewhere.mkdir()
+    with pytest.raises(UsageError, match=r"was killed, or writes it now on another host"):
+        recorded(tmp_path / "demos")
+    elsewhere.rmdir()
+    with replacing(tmp_path / "demos") as aside:
+        aside.mkdir()
+        with pytest.raises(UsageError, match=rf"process {os.getpid()} writes it now"):
+            recorded(tmp_path / "demos")
+    (tmp_path / "demos").rmdir()
     assert recorded(tmp_path / "demos").returns
 
 

@@ -6,18 +6,22 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from vedette.cli.app import app
 from vedette.cli.conform import load_conformance_config
 from vedette.conformance import SCENES, Script
-from vedette.wire_rules import RULES, Findings, Watcher
+from vedette.wire_rules import RULES, ActionChecker, Findings, Watcher
 from vedette_protocol.codec import encode
 from vedette_protocol.messages import Ack, Batch, Report, Run
 from vedette_protocol.schema import Schema
+from vedette_rl.agents.registry import agent_kind
+from vedette_rl.envs.make import environment_spaces
 
 CLIENT = str(Path(__file__).with_name("wire_client.py"))
 FAULTS = [
@@ -143,6 +147,51 @@ def test_the_watcher_keeps_what_is_right() -> None:
 )
 def test_the_watcher_finds_a_message_that_breaks_a_rule(rule: str, events: list[object]) -> None:
     assert rule in watched(*events).broken
+
+
+def remembering() -> tuple[ActionChecker, dict[str, NDArray[Any]]]:
+    """A checker that knows a model with memory, and rows of two environments that are right."""
+    config = load_conformance_config("CartPole-v1", None, ["agent.memory=gru"])
+    spaces = environment_spaces(config.env)
+    kind = agent_kind("dqn")
+    agent = kind.build_agent(config.agent, spaces, device="cpu", seed=0)
+    policy = kind.build_policy(config.agent, spaces, ranks=np.zeros(2), seed=0)
+    policy.sync_model(agent.model_info())
+    checker = ActionChecker(config, spaces)
+    checker.on_model(1, 1, agent.model_info().arrays)
+    rng = np.random.default_rng(0)
+    rows: dict[str, list[Any]] = {}
+    for t in range(6):
+        begins = np.array([t in (0, 4), t == 0])
+        obs = rng.normal(size=(2, 4)).astype(np.float32)
+        action = policy.act({"obs": obs}, explore=False, begins=begins)
+        row = {"obs": obs, "action": action, **policy.acted_columns()}
+        row |= {"env": np.arange(2, dtype=np.uint32), "t": np.full(2, 7 + t), "begins": begins}
+        for name, column in row.items():
+            rows.setdefault(name, []).append(column.copy())
+    return checker, {name: np.concatenate(columns) for name, columns in rows.items()}
+
+
+def test_the_checker_acts_with_what_a_row_says_was_remembered() -> None:
+    checker, rows = remembering()
+    assert checker.find_wrong((1, 1), rows) == ""
+    forgetful = {**rows, "memory": np.zeros_like(rows["memory"])}
+    assert "remembers" in (checker.find_wrong((1, 1), forgetful) or "")
+
+
+def test_the_checker_finds_an_episode_that_begins_with_a_memory() -> None:
+    checker, rows = remembering()
+    memory = rows["memory"].copy()
+    memory[8] = memory[7]
+    found = checker.find_wrong((1, 1), {**rows, "memory": memory})
+    assert found is not None
+    assert found.startswith(("row 8 begins an episode, and remembers", "action"))
+
+
+def test_the_checker_finds_a_memory_after_the_observation_in_the_place_of_that_before_it() -> None:
+    checker, rows = remembering()
+    shifted = np.concatenate([rows["memory"][2:], rows["memory"][-2:]])
+    assert checker.find_wrong((1, 1), {**rows, "memory": shifted})
 
 
 def test_a_rule_that_was_broken_once_stays_broken() -> None:

@@ -72,7 +72,8 @@ static vedette_result play(vedette *v, unsigned k, counter *c) {
     int64_t action;
     float numbers[2];
     size_t bytes = vedette_obs_bytes(v);
-    vedette_result result = vedette_act(v, k, &action);
+    bool asks = c->t % 15; /* at times a person plays whom the policy is not asked for */
+    vedette_result result = asks ? vedette_act(v, k, &action) : VEDETTE_OK;
     if (result != VEDETTE_OK) return result;
     action = 1; /* a person takes over now and then */
     if (c->t % 5 == 0 && (result = vedette_set_action(v, k, &action)) != VEDETTE_OK) return result;

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from vedette_protocol.messages import Run
 from vedette_protocol.schema import Schema
+from vedette_rl.agents.recurrent_policy import RecurrentPolicy
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
+from vedette_rl.core.columns import SEQUENCE_KEYS
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.spaces import Spaces, column_bounds, transition_dtype
@@ -48,15 +50,27 @@ def make_run(
     weights: int = 0,
     columns: tuple[RowColumn, ...] = (),
 ) -> tuple[Run, ModelInfo, Any]:
-    """A run of this agent, weights drawn by a seed for its network, and its policy in numpy."""
+    """A run of this agent, weights drawn by a seed for its network, and its policy in numpy.
+
+    Args:
+        columns: of rows, beside those of the agent and what names sequences where it learns from
+            these.
+    """
     kind = agent_kind(agent)
     config = kind.config.model_validate({"name": agent, **settings})
     build = kind.build_numpy_policy or kind.build_policy
     policy: Any = build(config, spaces, ranks=np.array([0.5]), seed=0)
+    if own := kind.columns(config, spaces):  # of an agent that learns from sequences
+        columns = (*columns, *own, *SEQUENCE_KEYS)
+    if isinstance(policy, RecurrentPolicy):  # whose network it keeps for itself
+        made = kind.build_agent(config, spaces, device="cpu", seed=0).model_info().arrays
+        shapes = {name: array.shape for name, array in made.items()}
+    else:
+        shapes = policy.network.shapes
     rng = np.random.default_rng(weights)
     arrays = {
         name: np.float32(rng.normal(size=shape) * (0.1 if len(shape) == 1 else _gain(shape)))
-        for name, shape in policy.network.shapes.items()
+        for name, shape in shapes.items()
     }
     model = ModelInfo(1, arrays)
     policy.sync_model(model)

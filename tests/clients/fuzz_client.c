@@ -31,6 +31,15 @@ static void put_weights(vedette *v, frame bytes) {
     v->newest = (model_version){true, v->arrived.epoch, v->arrived.version};
 }
 
+static void greedy(vedette *v, const uint8_t *obs, uint8_t *action) {
+    size_t size = vedette_memory_size(v);
+    float *memory = calloc(size + 1, sizeof *memory);
+    if (!memory) abort();
+    if (size) vedette_greedy_with_memory(v, obs, memory, size, action);
+    else vedette_greedy(v, obs, action);
+    free(memory);
+}
+
 static void play(vedette *v, frame bytes) {
     if (v->run && (v->run->obs_bytes > PLAYED_MAX || v->run->policy.widest > PLAYED_MAX)) return;
     if (v->run && v->run->rows.columns[v->run->action].bytes > PLAYED_MAX) return;
@@ -45,9 +54,10 @@ static void play(vedette *v, frame bytes) {
         bool ends = bytes.data[step] & 1;
         unsigned env = bytes.data[step] >> 7;
         if (!v->envs[env].acting && vedette_begin(v, env, obs) != VEDETTE_OK) break;
-        if (!step) vedette_greedy(v, obs, action);
-        if (vedette_act(v, env, action) == VEDETTE_ERROR) break;
-        vedette_set_action(v, env, action);
+        if (!step) greedy(v, obs, action);
+        bool asks = bytes.data[step] & 2 || v->plays->policy.head == NO_POLICY;
+        if (asks && vedette_act(v, env, action) == VEDETTE_ERROR) break;
+        if (!v->plays->kept[LOG_PROB].stored) vedette_set_action(v, env, action);
         if (vedette_observe(v, env, bytes.data[step], obs, ends, step % 3 == 0) == VEDETTE_ERROR) break;
     }
     vedette_stats stats;

@@ -38,6 +38,7 @@ STACK = Spaces(gym.spaces.Box(0, 255, (4, 9, 10), np.uint8), gym.spaces.Discrete
 COLOURS = Spaces(gym.spaces.Box(0, 255, (2, 9, 10, 3), np.uint8), BOX, stack=2)
 JOINTS = gym.spaces.Box(-3, 3, (5,), np.float32)
 ROBOT = Spaces(gym.spaces.Dict({"joints": JOINTS, "left": PICTURE, "right": PICTURE}), BOX)
+MEMORY: dict[str, Any] = {**SMALL, "memory": "gru", "memory_size": 3}
 KINDS: list[tuple[str, Spaces, dict[str, Any]]] = [
     ("dqn", CARTPOLE, SMALL),
     ("dqn", CARTPOLE, {**SMALL, "dueling": True, "normalize_observations": True, "n_step": 5}),
@@ -50,6 +51,11 @@ KINDS: list[tuple[str, Spaces, dict[str, Any]]] = [
     ("sac", COLOURS, IMAGES),
     ("sac", ROBOT, {**IMAGES, "normalize_observations": True}),
     ("td3", PENDULUM, {**SMALL, "policy_architecture": "residual"}),
+    ("dqn", CARTPOLE, {**MEMORY, "dueling": True, "memory_dtype": "float16"}),
+    ("iqn", CARTPOLE, {**MEMORY, "n_cosines": 5, "n_action_quantiles": 3, "value_rescaling": True}),
+    ("sac", PENDULUM, {**MEMORY, "normalize_observations": True}),
+    ("appo", ROOM, SMALL),
+    ("appo", PENDULUM, {**MEMORY, "normalize_observations": True}),
 ]
 
 
@@ -107,6 +113,8 @@ def write_seeds(folder: Path) -> list[Path]:
     for k, (agent, spaces, settings) in enumerate(KINDS):
         columns = {1: (RowColumn(INTERVENED, "bool"),), 2: SEQUENCE_KEYS}.get(k, ())
         run, model, _ = make_run(agent, spaces, settings, columns=columns)
+        if agent == "appo":
+            run = replace(run, actors={"run_length": 3})
         paths.append(folder / f"{k}-{agent}")
         paths[-1].write_bytes(make_seed(run, model))
         if k == 0:

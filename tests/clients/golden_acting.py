@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 from foreign_run import CARTPOLE, FLAGS, PENDULUM, ROOM, make_run, sample_observations
-from fuzz_seeds import COLOURS, IMAGES, SMALL
+from fuzz_seeds import COLOURS, IMAGES, MEMORY, SMALL
+from numpy.typing import NDArray
 
 from vedette_protocol.codec import encode
 from vedette_protocol.model import pack_model
+from vedette_rl.agents.recurrent_policy import RecurrentPolicy
+from vedette_rl.core import Columns
 from vedette_rl.envs.spaces import Spaces, agent_spaces
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -28,8 +31,26 @@ GOLDEN: dict[str, tuple[str, Spaces, dict[str, Any]]] = {
     "sac-layer-norm": ("sac", PENDULUM, {**NORMAL, "policy_architecture": "layer_norm"}),
     "sac-images": ("sac", COLOURS, {**IMAGES, "convolutions": "small"}),
     "td3-residual": ("td3", PENDULUM, {**NORMAL, "policy_architecture": "residual"}),
+    "dqn-memory": ("dqn", CARTPOLE, MEMORY),
+    "sac-memory": ("sac", PENDULUM, {**MEMORY, "normalize_observations": True}),
+    "appo": ("appo", ROOM, SMALL),
+    "appo-box-memory": ("appo", PENDULUM, MEMORY),
 }
 ROWS = 4
+BEGINS = [True, False, True, False]
+"""Of agents with memory: the observations are those of one environment, one after another."""
+
+
+def act(policy: Any, columns: Columns) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    """The greedy actions ``(4, D)``, and of agents with memory what is remembered after each."""
+    if not isinstance(policy, RecurrentPolicy):
+        return policy.act(columns, explore=False).reshape(ROWS, -1), np.empty((ROWS, 0), np.float32)
+    actions, memories = [], []
+    for k, begins in enumerate(BEGINS):
+        now = {name: column[k : k + 1] for name, column in columns.items()}
+        actions.append(policy.act(now, explore=False, begins=np.array([begins])).reshape(-1))
+        memories.append(policy.memory[0].copy())
+    return np.array(actions), np.array(memories)
 
 
 def write(name: str) -> None:
@@ -39,7 +60,7 @@ def write(name: str) -> None:
     columns, _ = sample_observations(spaces, ROWS)
     for weights in range(100):  # until they lead to different actions
         run, model, policy = make_run(agent, spaces, settings, weights=weights)
-        actions = policy.act(columns, explore=False).reshape(ROWS, -1)
+        actions, memories = act(policy, columns)
         if len(np.unique(actions, axis=0)) > 1:
             break
     for index, frame in enumerate(encode(run)):
@@ -48,6 +69,7 @@ def write(name: str) -> None:
     meaning = {
         "observations": {key: column.reshape(ROWS, -1).tolist() for key, column in columns.items()},
         "actions": actions.tolist(),
+        **({"begins": BEGINS, "memory": memories.tolist()} if memories.size else {}),
     }
     (VECTORS / f"{name}.json").write_text(json.dumps(meaning) + "\n")
 

@@ -84,12 +84,20 @@ class ScriptedLearner:
             self.serve(0, limit=limit)
         return condition()
 
+    def publish(self, model: ModelInfo) -> None:
+        """Send a newer model to all."""
+        self.model = model
+        self._send(topics.ALL)
+
     def _send_model(self, topic: bytes) -> None:
         if topic.startswith(b"m/"):
-            body = pack_model(self.model.version, self.model.arrays, self.run.model)
-            schema = self.run.model.hash
-            for chunk in split_into_chunks("run-1", self.run.epoch, schema, body):
-                self.models.send_multipart([topic, *encode(chunk)])
+            self._send(topic)
+
+    def _send(self, topic: bytes) -> None:
+        body = pack_model(self.model.version, self.model.arrays, self.run.model)
+        schema = self.run.model.hash
+        for chunk in split_into_chunks("run-1", self.run.epoch, schema, body):
+            self.models.send_multipart([topic, *encode(chunk)])
 
     def _receive(self) -> None:
         frames = [bytes(frame) for frame in self.samples.recv_multipart()]

@@ -11,9 +11,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import page_policy
 import pytest
 from c_programs import Built
-from foreign_run import CARTPOLE, make_run
+from foreign_run import CARTPOLE, PENDULUM, make_run, sample_observations
 from fuzz_seeds import write_seeds
 from scripted_learner import Kept, ScriptedLearner, assert_every_row_is_delivered_once, check_rows
 
@@ -88,6 +89,174 @@ def test_rows_say_which_of_them_follow_one_another(built: Built, port: int, tmp_
     first = [int(t) for t in rows["t"] - own]
     assert len(set(first)) == 2, "a number for each environment"
     assert all(t % 2**32 == 0 and 0 <= t < 2**62 for t in first)
+
+
+def remembered(policy: dict[str, Any], model: ModelInfo, rows: dict[str, Any]) -> Any:
+    """What is to stand in the column `memory` of these rows, by the page of the wire."""
+    expected = np.zeros(rows["memory"].shape)
+    for env in set(rows["env"]):
+        state = np.zeros(expected.shape[1])
+        before = -1
+        for k in sorted(np.flatnonzero(rows["env"] == env), key=lambda k: int(rows["t"][k])):
+            assert before in (-1, int(rows["t"][k]) - 1), "every row of an environment came"
+            before = int(rows["t"][k])
+            if rows["begins"][k]:
+                state[:] = 0
+            expected[k] = state
+            page_policy.act(policy, model.arrays, {"obs": rows["obs"][k]}, state)
+    return expected
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "tolerance"),
+    [
+        ("dqn", {"exploration": {"kind": "constant", "epsilon_final": 0.5}}, 1e-5),
+        ("dqn", {"memory_dtype": "float16"}, 1e-3),
+        ("iqn", {"n_cosines": 4, "n_action_quantiles": 3, "hidden_sizes": [4, 4]}, 1e-5),
+    ],
+)
+def test_rows_hold_what_was_remembered_before_them(
+    built: Built,
+    port: int,
+    tmp_path: Path,
+    agent: str,
+    settings: dict[str, Any],
+    tolerance: float,
+) -> None:
+    """By the policy, by a person, and by a person while nobody asked the policy."""
+    settings = {"memory": "gru", "memory_size": 5, "hidden_sizes": [4], **settings}
+    run, model, _ = make_run(agent, COUNTS, settings)
+    kept = counted_batches(built, port, tmp_path, run, model)
+    batches = [run.schema.views(payload, rows) for rows, payload in kept]
+    for batch in batches:
+        run.schema.check_values(batch)
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    own = np.rint(rows["obs"][:, 1] * 2**23).astype(np.int64)
+    assert (own % 15 == 0).any()
+    assert rows["memory"].dtype == settings.get("memory_dtype", "float32")
+    assert not rows["memory"][rows["begins"]].any()
+    assert (np.abs(rows["memory"][~rows["begins"]]).max(axis=1) > 0.01).all()
+    expected = remembered(dict(run.policy), model, rows)
+    np.testing.assert_allclose(rows["memory"], expected, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("example", "spaces", "words"),
+    [
+        (
+            "repeat_first",
+            Spaces(gym.spaces.Box(0, 1, (3,), np.float32), gym.spaces.Discrete(2)),
+            ["5"],
+        ),
+        (
+            "pendulum",  # by the clock, so that models come within its batches
+            Spaces(PENDULUM.observation, gym.spaces.Box(-2, 2, (1,), np.float32)),
+            ["200"],
+        ),
+    ],
+)
+def test_a_batch_of_appo_is_of_one_model_in_runs_and_says_how_likely_actions_were(
+    built: Built, port: int, example: str, spaces: Spaces, words: list[str]
+) -> None:
+    settings = {"memory": "gru", "memory_size": 5, "hidden_sizes": [4]}
+    run, model, _ = make_run("appo", spaces, settings)
+    run = replace(run, actors={"run_length": 4}, batch_rows=32)
+    models = [model]
+    for version in range(2, 6):
+        _, other, _ = make_run("appo", spaces, settings, weights=version)
+        models.append(replace(other, version=version))
+    learner = ScriptedLearner(port, run, model, {})
+    program = str(built(f"clients/c/examples/{example}.c"))
+    client = subprocess.Popen([program, "127.0.0.1", str(port), "c-1", *words])
+    try:
+        for number, newest in enumerate(models, start=1):
+            learner.publish(newest)
+            limit = 1000 if example == "pendulum" else 20 * number
+            assert learner.serve(20 * number, limit=limit)
+            before = learner.report  # the next one comes at any moment of a batch
+            assert learner.until(lambda: learner.report is not before, limit=limit)  # noqa: B023
+    finally:
+        client.kill()
+        client.wait()
+        learner.close()
+    policy = dict(run.policy)
+    played = set()
+    for rows, payload in [*learner.kept.values()][::3]:
+        batch = run.schema.views(payload, rows)
+        run.schema.check_values(batch)
+        assert rows == (4 if example == "pendulum" else 32), "a run of each environment"
+        assert batch["env"].tolist() == sorted(batch["env"])
+        played.add(model_of_batch(policy, models, batch).version)
+        for env in set(batch["env"]):
+            own = batch["env"] == env
+            assert np.diff(batch["t"][own]).tolist() == [1, 1, 1]
+    assert len(played) >= 3, "newer models are taken"
+
+
+def model_of_batch(policy: dict[str, Any], models: list[ModelInfo], batch: Any) -> ModelInfo:
+    """The model of which all actions of a batch were drawn, as they say how likely they were."""
+    off = np.zeros((len(models), len(batch["t"])))
+    for m, model in enumerate(models):
+        for k in range(off.shape[1]):
+            state = batch["memory"][k].astype(np.float64)
+            output = page_policy.output_of(policy, model.arrays, {"obs": batch["obs"][k]}, state)
+            action = np.atleast_1d(batch["action"][k])
+            drawn = batch["policy_action"][k] if "policy_action" in batch else action
+            chance = page_policy.log_prob(policy, model.arrays, output, action, drawn)
+            off[m, k] = abs(chance - batch["log_prob"][k])
+            if "policy_action" in batch:
+                np.testing.assert_allclose(action, page_policy.to_bounds(policy, drawn), atol=1e-5)
+    worst = off.max(axis=1)
+    assert worst.min() < 1e-4, "the rows are of several models"
+    return models[int(worst.argmin())]
+
+
+def test_an_action_of_somebody_else_is_refused_where_rows_hold_how_likely_it_was(
+    built: Built, port: int, tmp_path: Path
+) -> None:
+    run, model, _ = make_run("appo", COUNTS, {"hidden_sizes": [4]})
+    learner = ScriptedLearner(port, run, model, {})
+    words = [str(built("tests/clients/counting.c")), "127.0.0.1", str(port), "c-1"]
+    client = subprocess.Popen([*words, str(tmp_path), "2"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert learner.until(lambda: client.poll() is not None, limit=1000)
+    finally:
+        client.kill()
+        _, errors = client.communicate()
+        learner.close()
+    assert "no vedette_set_action in such runs" in errors, errors
+
+
+def test_a_caller_acts_greedily_with_a_memory_of_its_own(
+    built: Built, port: int, tmp_path: Path
+) -> None:
+    settings = {"memory": "gru", "memory_size": 6, "hidden_sizes": [8]}
+    run, model, policy = make_run("dqn", CARTPOLE, settings, weights=1)
+    columns, obs = sample_observations(CARTPOLE, 12)
+    episodes = (0, 5, 6)
+    expected = [
+        policy.act({"obs": columns["obs"][k : k + 1]}, explore=False, begins=np.array([begins]))
+        for k, begins in enumerate(k in episodes for k in range(12))
+    ]
+    (tmp_path / "obs").write_bytes(obs.tobytes())
+    said = []
+    for begins in (episodes, ()):
+        learner = ScriptedLearner(port, run, model, {})
+        program = built("tests/clients/greedy_with_memory.c")
+        words = [program, str(port), tmp_path / "obs", *map(str, begins)]
+        client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        try:
+            assert learner.until(lambda: client.poll() is not None, limit=0)  # noqa: B023
+        finally:
+            client.kill()
+            said += client.communicate()[0].splitlines()
+            learner.close()
+        assert client.returncode == 0, said
+    *actions, other_size, without = said
+    assert [int(action) for action in actions] == np.concatenate(expected).tolist()
+    assert len(set(actions)) > 1, "weights for which all actions are the same"
+    assert "not of vedette_memory_size numbers" in other_size
+    assert "call vedette_greedy_with_memory" in without
 
 
 @pytest.mark.parametrize("color", ["white", "red"])
@@ -184,10 +353,12 @@ def test_a_client_without_a_learner_says_whom_it_waits_for(
         client.communicate()
 
 
-def test_the_c_client_keeps_every_rule_of_the_wire(built: Built) -> None:
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_the_c_client_keeps_every_rule_of_the_wire(built: Built, memory: str) -> None:
     pytest.importorskip("vedette.conformance")
     words = [str(built("clients/c/examples/cartpole.c")), "{host}", "{port}", "c-1", "{keys}"]
-    command = [sys.executable, "-m", "vedette.cli", "conform", *words]
+    setting = ["--set", f"agent.memory={memory}"]
+    command = [sys.executable, "-m", "vedette.cli", "conform", *setting, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     verdicts = [line.split()[0] for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stdout + done.stderr

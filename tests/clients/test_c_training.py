@@ -82,6 +82,45 @@ def test_sac_learns_the_pendulum_of_c(built: Built, fleet: Daemons, tmp_path: Pa
     print(summary["env_steps"], summary["eval"], samples)
 
 
+MEMORY = {
+    "dqn": (
+        *("agent.memory=gru", "agent.memory_size=32", "agent.hidden_sizes=[64,64]"),
+        *("agent.learning_rate=0.001", "replay.sequence=10", "replay.burn_in=0"),
+        *("learner.warmup_period=500", "learner.eval_interval=200"),
+    ),
+    "appo": (
+        *("agent.memory=gru", "agent.memory_size=32", "agent.hidden_sizes=[32]"),
+        *("agent.learning_rate=0.003", "agent.entropy_coef=0.01"),
+        *("replay.sequence=32", "replay.block=1024"),
+    ),
+}
+
+
+@pytest.mark.parametrize("agent", MEMORY)
+def test_a_game_that_needs_a_memory_is_solved_by_c(
+    built: Built, fleet: Daemons, tmp_path: Path, agent: str
+) -> None:
+    """The learner plays the evaluations itself, in numpy: without a memory 0.5 is the most."""
+    run = tmp_path / "run"
+    address = free_address()
+    host, port = str(address).rsplit(":", 1)
+    game = ("--env", "vedette_rl.testing:RepeatFirst", "env.kwargs.steps=10", "--agent", agent)
+    stop = ("stop.target_return=1.0", "stop.max_env_steps=80000")
+    place = ("--out", run, "--bind", address)
+    learner = fleet.start("learner", "learner", *game, *place, *MEMORY[agent], *stop)
+    words = [built("clients/c/examples/repeat_first.c"), host, port, "game-1", 10]
+    player = Daemon("game", fleet, [str(word) for word in words])
+    fleet.started.append(player)
+    assert learner.wait(600.0) == 0
+    assert player.wait(60.0) == 0, player.log
+    assert "remembers 32 numbers; all settled" in player.log
+    summary = json.loads((run / "summary.json").read_text())
+    samples = summary["samples"]
+    assert summary["exit_reason"] == "target_return", summary["eval"]
+    assert samples["rejected"] == samples["lost"] == samples["in_flight"] == 0, samples
+    print(summary["env_steps"], summary["opt_steps"], summary["eval"])
+
+
 @pytest.mark.parametrize(
     ("game", "language", "most_steps"), [("catch", "c", 60_000), ("gridworld", "cpp", 120_000)]
 )

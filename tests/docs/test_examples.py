@@ -1,6 +1,7 @@
 """Every example of the documentation runs, and the parts among them keep the contracts."""
 
 import importlib
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from vedette.cli.app import app
 from vedette_rl.agents import AgentKind
 from vedette_rl.core import Agent, ModelInfo, Policy, RowColumn, StepProcessor
 from vedette_rl.envs import Spaces
@@ -38,6 +41,24 @@ SAYS = {
 def test_every_example_is_run() -> None:
     fed = ["custom_loop", "robot"]  # by actors: test_remote_replay.py; beside a learner: its page
     assert sorted([*SAYS, *fed]) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+R2D2 = EXAMPLES / "r2d2.toml"
+SMALL = [
+    *("actors.count=1", "actors.envs_per_actor=8", "agent.memory_size=8"),
+    *("agent.hidden_sizes=[16,16]", "agent.batch_size=4", "replay.sequence=10"),
+    *("replay.burn_in=5", "replay.capacity=20000", "learner.warmup_period=200", "stop.max_opts=5"),
+]
+
+
+def test_r2d2s_settings_learn(tmp_path: Path) -> None:
+    env = ["--env", "vedette_rl.testing:RepeatFirst", "--in-process"]
+    arguments = ["run", str(R2D2), *env, *SMALL, "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "4 sequences of 10 steps behind up to 5 of burn-in" in done.output
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["exit_reason"], summary["opt_steps"]) == ("max_opts", 5)
 
 
 def test_a_loop_of_cleanrl_s_style_changes_in_at_most_thirty_lines() -> None:

@@ -84,7 +84,7 @@ def test_on_a_full_disk_checkpoints_fail_visibly_and_what_crashes_comes_back(
     )
     assert learner.stop() == 0
     actors.kill9()
-    assert "config.schema.json not written: No space left on device" in learner.log
+    assert "provenance.json not written: No space left on device" in learner.log
     assert balances(read_summary(small_disk / "run")["samples"])
 
 

@@ -198,6 +198,7 @@ EXAMPLES: dict[str, Message] = {
     "report-of-an-ended-session": replace(
         REPORT, features=("outbox",), actors=(), sequenced=43, ended=True
     ),
+    "report-of-an-outbox-without-its-disk": replace(REPORT, features=("outbox",), memory_rows=1200),
     "run": RUN,
     "run-with-evaluations": replace(
         RUN,

@@ -13,7 +13,7 @@ from statistics import median
 from outbox_rules import ALL, Rules  # beside this file
 from outbox_world import World, play
 
-_SEEDS_MAX = 4000  # of a search for a rule that is taken out
+_SEEDS_MAX = 8000  # of a search for a rule that is taken out
 _SEARCHES = 3
 
 

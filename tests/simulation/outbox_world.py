@@ -27,6 +27,7 @@ from outbox_rules import ALL, Rules
 _STEPS = (200, 900)
 _DRAIN_MAX = 6000
 _FAULT_SHARE = 0.03
+_COPY_SHARE = 0.01  # of the steps at which the snapshot's disk is copied, where it is put back
 
 
 class BrokenPromiseError(AssertionError):
@@ -62,12 +63,18 @@ class ManagerHost:
 
 @dataclass(slots=True)
 class LearnerHost:
-    """A machine with a learner; `disk` is None where it was destroyed."""
+    """A machine with a learner.
+
+    Args:
+        disk: None where it was destroyed.
+        frozen_until: its process stands still until this step, and goes on then.
+    """
 
     name: int
     disk: ReplayDisk | None
     process: Learner | None = None
     down_until: int = 0
+    frozen_until: int = 0
 
 
 @dataclass(slots=True)
@@ -130,7 +137,7 @@ class World:
         self._shared_until = -1_000_000  # the last step in which two used one id
         self._old_outboxes: dict[int, OutboxDisk] = {}
         self._old_replay: ReplayDisk | None = None
-        self._old_snapshot: SnapshotDirectory | None = None
+        self._old_snapshots: list[SnapshotDirectory] = []  # copies of several ages
         self.hosts = [
             ManagerHost(
                 name=number,
@@ -154,7 +161,7 @@ class World:
             kinds += ["roll_back", "clone", "copy_outboxes", "downgrade", "lose_outbox"]
         if self.snapshot is not None:
             kinds += ["unmount", "wipe", "roll_back_snapshot", "destroy", "take_over"]
-            kinds += ["copy_snapshot", "misdirect"]
+            kinds += ["misdirect", "freeze_learner"]
         kinds += ["copy_replay", "roll_back_replay"]
         kept = [kind for kind in kinds if self.rng.random() < 0.6]
         return kept or ["kill"]
@@ -262,6 +269,8 @@ class World:
         steps = self.rng.randint(*_STEPS)
         for _ in range(steps):
             self._step()
+            if "roll_back_snapshot" in self._kinds and self.rng.random() < _COPY_SHARE:
+                self._copy_snapshot()
             if self.rng.random() < _FAULT_SHARE:
                 self._fail(self.rng.choice(self._kinds))
         self._say("healed")
@@ -303,8 +312,9 @@ class World:
                 process.sync()
             self._check_bound()
             return
-        learner = rng.choice(self.learners).process
-        if learner is None or learner.ended:
+        at = rng.choice(self.learners)
+        learner = at.process
+        if learner is None or learner.ended or self._is_frozen(at):
             return
         learner.poll_start()
         if what == 8 or not learner.serves:
@@ -324,7 +334,7 @@ class World:
             return
         if up:
             learner = self.learners[to].process
-            if learner is not None:
+            if learner is not None and not self._is_frozen(self.learners[to]):
                 assert isinstance(message, Batch | Report)
                 learner.on_message(message)
             return
@@ -334,6 +344,9 @@ class World:
             if manager.refused:
                 self._end_manager(self.hosts[to])
                 return
+
+    def _is_frozen(self, learner: LearnerHost) -> bool:
+        return self.now < learner.frozen_until
 
     def _start_again(self) -> None:
         for host in self.hosts:
@@ -504,6 +517,13 @@ class World:
             host.process = None
             host.down_until = self._soon()
 
+    def _fail_freeze_learner(self) -> None:
+        """A learner stands still between any two steps, as at a mount that does not answer."""
+        self._freeze(self.rng.choice(self.learners))
+
+    def _freeze(self, host: LearnerHost) -> None:
+        host.frozen_until = self.now + self.rng.choice((10, 60, 300))
+
     def _fail_power_learner(self) -> None:
         host = self.learners[self.current]
         if host.disk is None or (host.process is not None and host.process.ended):
@@ -576,11 +596,12 @@ class World:
 
     @property
     def _is_of_another_line(self) -> bool:
-        """True if the snapshot is of one who owned it before, when either of two might."""
+        """True if the snapshot is of one who owned it before, when either of two might, or has
+        generations that it had lost when the current learner was started from it."""
         assert self.snapshot is not None
         disk = self.learners[self.current].disk
         newest = self.snapshot.newest
-        if disk is None or newest is None or not self._was_contested:
+        if disk is None or newest is None or (self._put_back and not self._was_contested):
             return False
         return disk.end_of(newest.start) < newest.end
 
@@ -593,14 +614,16 @@ class World:
     def _fail_wipe(self) -> None:
         self._damage(SnapshotDirectory())
 
-    def _fail_copy_snapshot(self) -> None:
-        assert self.snapshot is not None
-        self._old_snapshot = SnapshotDirectory()
-        self._old_snapshot.generations = dict(self.snapshot.generations)
+    def _copy_snapshot(self) -> None:
+        """The snapshot's disk is copied now and then, such as each night."""
+        if self.snapshot is not None and self.snapshot.generations:
+            copy = SnapshotDirectory()
+            copy.put_back(self.snapshot.generations)
+            self._old_snapshots.append(copy)
 
     def _fail_roll_back_snapshot(self) -> None:
-        if self._old_snapshot is not None and self._old_snapshot.generations:
-            self._damage(self._old_snapshot)
+        if self._old_snapshots:
+            self._damage(self.rng.choice(self._old_snapshots))
 
     def _fail_misdirect(self) -> None:
         """A manager finds a learner at the name that was replaced, or the other way round."""
@@ -611,19 +634,23 @@ class World:
         self._replace(destroyed=True)
 
     def _fail_take_over(self) -> None:
-        """A learner is taken for dead, and goes on, perhaps in the middle of a generation."""
-        old = self.learners[self.current].process
+        """A learner is taken for dead, and goes on, perhaps in the middle of a generation, and
+        perhaps after it has stood still for a while."""
+        host = self.learners[self.current]
+        old = host.process
         if old is not None and self.rng.random() < 0.7:
-            for _ in range(self.rng.randint(1, 4)):
+            for _ in range(self.rng.randint(1, 8)):
                 old.take_snapshot()
+        if self.rng.random() < 0.5:
+            self._freeze(host)
         if "roll_back_snapshot" in self._kinds and self.rng.random() < 0.5:
             self._fail("roll_back_snapshot")  # its disk was replaced, for which the learner waits
         self._replace(destroyed=False)
         if self.rng.random() < 0.2:
             self._replace(destroyed=False)  # two operators
         new = self.learners[self.current].process
-        for process in self.rng.choices((old, new), k=self.rng.randint(0, 6)):
-            if process is not None:
+        for process in self.rng.choices((old, new), k=self.rng.randint(0, 8)):
+            if process is not None and not (process is old and self._is_frozen(host)):
                 process.take_snapshot()
 
     def _replace(self, *, destroyed: bool) -> None:
@@ -681,6 +708,7 @@ class World:
             host.down_until = min(host.down_until, self.now)
         for learner in self.learners:
             learner.down_until = min(learner.down_until, self.now)
+            learner.frozen_until = min(learner.frozen_until, self.now)
 
     def _drain(self) -> None:
         """Go on until all outboxes are empty."""

@@ -38,18 +38,16 @@ def test_a_rule_that_is_taken_out_is_missed(rule: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("rule", outbox.rule_names())
 def test_every_rule_that_is_taken_out_is_missed(rule: str) -> None:
-    played, _ = outbox.find_broken(range(1_000_000, 1_008_000), outbox.without(rule))
+    played, _ = outbox.find_broken(range(1_000_000, 1_004_000), outbox.without(rule))
     assert played
 
 
-@pytest.mark.parametrize(
-    ("rule", "seed"), [("newest_is_compared", 185), ("created_from_aside", 427)]
-)
+@pytest.mark.parametrize(("rule", "seed"), [("newest_is_compared", 4), ("created_from_aside", 471)])
 def test_a_generation_that_was_begun_before_the_snapshot_was_put_back_is_missed(
     rule: str, seed: int
 ) -> None:
     """The directory was damaged before the learner was replaced: nothing is excused."""
-    kinds = ("kill_learner", "take_over", "copy_snapshot", "roll_back_snapshot")
+    kinds = ("kill_learner", "take_over", "roll_back_snapshot")
     assert "only failed is no descendant" in play(seed, outbox.without(rule), kinds)
     assert play(seed, kinds=kinds) == ""
 
@@ -76,7 +74,7 @@ def test_the_schedules_have_every_kind_of_fault_and_store_rows() -> None:
         rows += world.rows_stored
     assert {"kill", "power", "roll_back", "clone", "destroy", "take_over", "wipe"} <= kinds
     assert {"power_learner", "roll_back_replay", "roll_back_snapshot", "upgrade"} <= kinds
-    assert {"fail_sync", "tear", "second"} <= kinds
+    assert {"fail_sync", "tear", "second", "freeze_learner"} <= kinds
     assert rows > 300
 
 

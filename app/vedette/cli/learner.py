@@ -211,7 +211,7 @@ def _restore(
     """
     from vedette_services.errors import UsageError
     from vedette_services.learner.start_checks import check_start
-    from vedette_services.run.from_snapshot import restore_run
+    from vedette_services.run.from_snapshot import remove_leftovers, restore_run
 
     if out is None:
         raise UsageError("--from-snapshot: add --out DIR, where the run is to go on")
@@ -219,6 +219,8 @@ def _restore(
     def check(run: Path) -> None:
         check_start(plan(run), address, keys, metrics)
 
+    for line in remove_leftovers(out):
+        say(line)
     for line in restore_run(snapshot, out, check):
         say(line)
 

@@ -50,6 +50,14 @@ extern "C" {
     pub fn vedette_begin(client: *mut Client, env: c_uint, obs: *const c_void) -> c_int;
     pub fn vedette_act(client: *mut Client, env: c_uint, action: *mut c_void) -> c_int;
     pub fn vedette_greedy(client: *mut Client, obs: *const c_void, action: *mut c_void) -> c_int;
+    pub fn vedette_memory_size(client: *const Client) -> usize;
+    pub fn vedette_greedy_with_memory(
+        client: *mut Client,
+        obs: *const c_void,
+        memory: *mut f32,
+        size: usize,
+        action: *mut c_void,
+    ) -> c_int;
     pub fn vedette_set_action(client: *mut Client, env: c_uint, action: *const c_void) -> c_int;
     pub fn vedette_observe(
         client: *mut Client,

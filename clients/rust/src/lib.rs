@@ -201,7 +201,7 @@ impl Actor {
         self.state(code)
     }
 
-    /// The best action for an observation; nothing is sent.
+    /// The best action for an observation, of a policy without memory; nothing is sent.
     pub fn greedy<T: Number, A: Number>(&mut self, obs: &[T], action: &mut [A]) -> Result<State, Error> {
         if !self.knows_sizes()? {
             return Ok(State::End);
@@ -211,6 +211,39 @@ impl Actor {
         // SAFETY: as in `begin`.
         let code =
             unsafe { ffi::vedette_greedy(self.client, obs.as_ptr().cast(), action.as_mut_ptr().cast()) };
+        self.state(code)
+    }
+
+    /// Numbers that the policy remembers since an episode began; 0: it has no memory, or there is no run yet. `act`
+    /// and `observe` keep them by themselves.
+    pub fn memory_size(&self) -> usize {
+        // SAFETY: `client` is open.
+        unsafe { ffi::vedette_memory_size(self.client) }
+    }
+
+    /// `greedy` with a memory of the caller's own, of `memory_size` numbers: zeros where an episode begins, and after
+    /// the call those that the next observation goes with.
+    pub fn greedy_with_memory<T: Number, A: Number>(
+        &mut self,
+        obs: &[T],
+        memory: &mut [f32],
+        action: &mut [A],
+    ) -> Result<State, Error> {
+        if !self.knows_sizes()? {
+            return Ok(State::End);
+        }
+        self.check("an observation", size_of_val(obs), self.obs_bytes())?;
+        self.check("an action", size_of_val(action), self.action_bytes())?;
+        // SAFETY: as in `begin`; a memory of another size than the run's is an error.
+        let code = unsafe {
+            ffi::vedette_greedy_with_memory(
+                self.client,
+                obs.as_ptr().cast(),
+                memory.as_mut_ptr(),
+                memory.len(),
+                action.as_mut_ptr().cast(),
+            )
+        };
         self.state(code)
     }
 

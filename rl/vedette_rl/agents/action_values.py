@@ -119,7 +119,7 @@ class ValuePolicy(NetworkPolicy):
     def td_errors(self, transitions: Columns) -> NDArray[np.float32]:
         """``|r + discount**n max_a Q(s', a) - Q(s, a)|``: ``(B,)``.
 
-        The network that acts bootstraps itself.
+        The network that acts bootstraps itself. Errors are of values as they are `learned`.
         """
         action = transitions["action"]
         offsets = self._actions.offsets
@@ -131,8 +131,13 @@ class ValuePolicy(NetworkPolicy):
         discount_t = self._discount ** transitions["n_steps"].astype(np.float32)
         discount_t[transitions["terminated"]] = 0.0
         target = self.bootstrap(transitions["reward"], discount_t, v_t)
-        errors: NDArray[np.float32] = np.abs(target - q_tm1)
+        errors: NDArray[np.float32] = np.abs(self.learned(target) - self.learned(q_tm1))
         return errors.astype(np.float32, copy=False)
+
+    def learned(self, values: NDArray[Any]) -> NDArray[Any]:
+        """These values as the learner's network has them, which may be others than those of
+        `values`."""
+        return values
 
     def bootstrap(
         self, r_t: NDArray[Any], discount_t: NDArray[Any], v_t: NDArray[Any]

@@ -103,6 +103,33 @@ class MunchausenConfig(SettingsPart):
     """l0: tau log pi(a | s) counts as at least this (-1: the paper's)."""
 
 
+class ValueTargetConfig(DrawnMemoryConfig):
+    """The keys that change the target of agents on action values."""
+
+    synonyms: ClassVar[Mapping[str, str]] = {
+        "value_rescaling": "rescale_values value_function_rescaling transformed_values "
+        "use_h_function value_transform",
+    }
+
+    munchausen: Annotated[MunchausenConfig, LEARNER_ONLY] = MunchausenConfig()
+    """the target of Munchausen DQN and IQN, which chooses no action: `double` is then without
+    effect."""
+    value_rescaling: Annotated[bool, IN_WEIGHTS, LATER_KEY] = False
+    """learn h(q) in the place of q, sign(q) (sqrt(abs(q) + 1) - 1) + q / 1,000, so that returns of
+    all sizes can be learned alike (R2D2, Kapturowski et al. 2019). Losses, errors and the recorded
+    values are of h(q). DQN acts on these, by which the same action is best; IQN learns samples of
+    returns so, and acts on the mean of the returns themselves."""
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if self.value_rescaling and self.munchausen.alpha:
+            raise ValueError(
+                "value_rescaling is true, and the log-probabilities of Munchausen's target are of "
+                "values as they are: set value_rescaling=false, or munchausen.alpha=0"
+            )
+        return self
+
+
 class ActorCriticConfig(DrawnMemoryConfig):
     """The keys of agents with a policy and critics; they act in a Box."""
 

@@ -31,6 +31,7 @@ from vedette_rl.networks.acting_network import (
     RecurrentActingNetwork,
 )
 from vedette_rl.networks.config import MemoryConfig, NetworkConfig
+from vedette_rl.networks.core import GruSizes
 from vedette_rl.networks.layers import (
     LayersFactory,
     describe_network,
@@ -177,12 +178,14 @@ class _Builder(Generic[C]):
         seen = choose_input(config, observation)
         head = self.head_of(spaces.action)
         described = head.policy.describe(config, spaces)
-        if described is None or isinstance(seen, CustomInput) or config.core_size:
+        if described is None or isinstance(seen, CustomInput):
             return None
-        sizes = layer_sizes(config, seen, count_features(seen))
+        features = count_features(seen)
+        sizes = layer_sizes(config, seen, features)
         layers = head.layers(config, sizes, self._action_size(config, spaces))
         normalized = normalized_columns(config, observation)
-        return {**described, **describe_network(layers, seen, observation, normalized)}
+        core = GruSizes(features, config.core_size) if config.core_size else None
+        return {**described, **describe_network(layers, seen, observation, normalized, core)}
 
     def _action_size(self, config: C, spaces: Spaces) -> int:
         return self.head_of(spaces.action).actions.from_space(config.name, spaces.action).size

@@ -53,6 +53,20 @@ class RecurrentPolicy:
         """Act on this model from now on; see `NetworkPolicy.sync_model`."""
         self._policy.sync_model(model)
 
+    @property
+    def memory(self) -> NDArray[np.float32]:
+        """What is remembered ``(E, H)`` after the observations that `act` acted on last."""
+        return self._after
+
+    def recall(self, memory_EH: NDArray[np.float32]) -> None:
+        """Go on with these memories in the place of its own."""
+        self._after = memory_EH
+
+    @property
+    def inner(self) -> NetworkPolicy:
+        """The policy that acts, whose network remembers what `act` acted on last."""
+        return self._policy
+
     def act(
         self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_] | None = None
     ) -> NDArray[Any]:

@@ -49,6 +49,10 @@ class GruSizes:
             f"{CORE}.bias_hh_l0": (gates,),
         }
 
+    def describe(self) -> list[Any]:
+        """The layer as the wire's page names it."""
+        return ["gru", *self.shapes, self.features, self.memory]
+
 
 class NumpyGru:
     """One step of a GRU, with the weights of a model that was checked."""

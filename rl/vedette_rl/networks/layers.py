@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.networks.core import GruSizes
 from vedette_rl.networks.observation import (
     NORM_EPS,
     BuiltInInput,
@@ -276,11 +277,22 @@ def normalize_columns(
 
 
 def describe_network(
-    layers: Layers, seen: BuiltInInput, space: gym.Space[Any], columns: NormalizedColumns
+    layers: Layers,
+    seen: BuiltInInput,
+    space: gym.Space[Any],
+    columns: NormalizedColumns,
+    core: GruSizes | None = None,
 ) -> dict[str, Any]:
-    """Describe a network's inputs, their normalization and its layers, as the wire's page says."""
+    """Describe a network's inputs, their normalization and its layers, as the wire's page says.
+
+    Args:
+        core: is the first layer of the first network; None: there is none.
+    """
     normalized = {name for name, _ in columns.columns}
     parts, branches = describe_encoder(seen, space)
+    networks = [[name, mlp.describe(name)] for name, mlp in layers.mlps.items()]
+    if core is not None:
+        networks[0][1] = [core.describe(), *networks[0][1]]
     return {
         "inputs": [
             [p.column, p.width, p.scale, list(p.classes), list(p.starts), p.column in normalized]
@@ -288,5 +300,5 @@ def describe_network(
         ],
         "normalize": [MEAN, SCALE, _LARGEST] if normalized else [],
         **({"branches": branches} if branches else {}),
-        "networks": [[name, mlp.describe(name)] for name, mlp in layers.mlps.items()],
+        "networks": networks,
     }

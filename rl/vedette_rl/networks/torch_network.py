@@ -442,15 +442,19 @@ class ObsNormalizer:
     Args:
         columns: the columns of the observation; none switches it off.
         device: the device of the batches.
+
+    Attributes:
+        mean: of all columns, one after another.
+        scale: 1 / deviation of them.
     """
 
     def __init__(self, columns: NormalizedColumns, device: str) -> None:
         self._columns = columns
         self._batches = torch.zeros((), device=device)
-        self._mean, self._variance = torch.zeros(2, columns.size, device=device)
-        self._scale = torch.ones(columns.size, device=device)
-        self._means = columns.split(self._mean)
-        self._scales = columns.split(self._scale)
+        self.mean, self._variance = torch.zeros(2, columns.size, device=device)
+        self.scale = torch.ones(columns.size, device=device)
+        self._means = columns.split(self.mean)
+        self._scales = columns.split(self.scale)
 
     @torch.no_grad()
     def update(self, obs: Obs) -> None:
@@ -465,15 +469,15 @@ class ObsNormalizer:
         variance_F, mean_F = ranks.var_mean(self._within_bounds(x_BF.float()))
         self._batches += 1.0
         rate = self._batches.reciprocal()
-        delta_F = mean_F - self._mean
+        delta_F = mean_F - self.mean
         variance_F.addcmul_(delta_F.square(), 1.0 - rate)
         self._variance.lerp_(variance_F, rate)
-        self._mean.addcmul_(delta_F, rate)
-        torch.rsqrt(self._variance + _VARIANCE_EPS, out=self._scale)
+        self.mean.addcmul_(delta_F, rate)
+        torch.rsqrt(self._variance + _VARIANCE_EPS, out=self.scale)
 
     def _within_bounds(self, x_BF: torch.Tensor) -> torch.Tensor:
-        bound_F = torch.where(self._batches < _BEFORE_OUTLIERS, _LARGEST, _OUTLIER / self._scale)
-        return x_BF.clamp(self._mean - bound_F, self._mean + bound_F)
+        bound_F = torch.where(self._batches < _BEFORE_OUTLIERS, _LARGEST, _OUTLIER / self.scale)
+        return x_BF.clamp(self.mean - bound_F, self.mean + bound_F)
 
     def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
         """The columns of ``obs`` or ``next_obs``, renamed to ``obs...`` and normalised; those of
@@ -500,7 +504,7 @@ class ObsNormalizer:
 
     def pending_arrays(self) -> Pending[dict[str, NDArray[np.float32]]]:
         """`arrays`, of copies that are begun."""
-        named = {MEAN: self._mean, SCALE: self._scale} if self._means else {}
+        named = {MEAN: self.mean, SCALE: self.scale} if self._means else {}
         copies = {name: read_later(tensor) for name, tensor in named.items()}
         return Pending(lambda: {name: copy.array() for name, copy in copies.items()})
 
@@ -534,9 +538,9 @@ class ObsNormalizer:
             return {}
         return {
             "batches": self._batches,
-            "mean": self._mean,
+            "mean": self.mean,
             "variance": self._variance,
-            "scale": self._scale,
+            "scale": self.scale,
         }
 
 

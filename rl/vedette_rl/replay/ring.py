@@ -63,8 +63,9 @@ from vedette_rl.replay.syncing import (
     recover,
     sync_errors,
 )
-from vedette_rl.storage.atomic_files import remove_unfinished, sync_directory
+from vedette_rl.storage.atomic_files import sync_directory
 from vedette_rl.storage.latest_value import MemoryFence
+from vedette_rl.storage.unfinished import remove_unfinished
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -43,7 +43,7 @@ from vedette_rl.replay.manifest import Manifest, write_manifest
 from vedette_rl.replay.ring_files import Branch
 from vedette_rl.replay.syncing import first_row_with
 from vedette_rl.storage.atomic_files import sync_directory
-from vedette_rl.storage.regular_files import open_regular
+from vedette_rl.storage.regular_files import open_new_to_append, open_regular
 from vedette_rl.storage.system import open_file, sync_file, sync_mapped_file
 
 PART_BYTES = 64 << 20
@@ -262,7 +262,7 @@ class PartsCopy:
     def _begin_part(self) -> None:
         self._made += 1
         name = f"{self._prefix}-{self._made}"
-        self._file = (self._folder / name).open("xb")
+        self._file = open_new_to_append(self._folder / name)
         self.parts.append(Part(name, self.end, self.end, 0))
 
     def _end_part(self) -> None:

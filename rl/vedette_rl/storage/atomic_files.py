@@ -1,7 +1,8 @@
 """Files that are written aside and renamed: a reader sees what was there before or all of the new.
 
-The temporary name (`.NAME.PID.new`, in the same directory) is one that no reader looks for. What is
-removed is renamed first (`.NAME.PID.old`): a kill leaves no half of it under its own name.
+The temporary name (`vedette_rl.storage.unfinished`, in the same directory) is one that no reader
+looks for. What is removed is renamed first: a kill leaves no half of it under its own name. What a
+killed process of this machine has left of the same file or directory is removed.
 """
 
 from __future__ import annotations
@@ -10,17 +11,14 @@ import contextlib
 import errno
 import json
 import os
-import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from vedette_rl.storage.system import reserve_space, sync_file
+from vedette_rl.storage.unfinished import remove, remove_ended, unfinished_path
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write for which the disk, or this user's share of it, has no room."""
-
-_UNFINISHED = re.compile(r"\..+\.\d+\.(new|old)")
 
 
 @contextlib.contextmanager
@@ -35,8 +33,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is a device or a pipe, and would be replaced", str(path))
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    _remove(aside)  # of a killed process that had our number
+    remove_ended(path)
+    aside = unfinished_path(path)
+    remove(aside)  # what this process could not remove before
     try:
         yield aside
         aside.replace(path)
@@ -46,7 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
-        _remove(aside)
+        remove(aside)
 
 
 def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> None:
@@ -75,7 +74,8 @@ def create_file(path: Path, content: str) -> None:
     Raises:
         OSError: naming `path`.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    remove_ended(path)
+    aside = unfinished_path(path)
     try:
         with aside.open("wb") as file:
             file.write(content.encode())
@@ -91,7 +91,7 @@ def create_file(path: Path, content: str) -> None:
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        _remove(aside)
+        remove(aside)
 
 
 def replace_or_overwrite(path: Path, content: str | bytes) -> None:
@@ -165,23 +165,8 @@ def remove_directory(path: Path) -> None:
     Raises:
         OSError: it cannot be renamed; it is as it was.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.old")
-    _remove(aside)
+    remove_ended(path)
+    aside = unfinished_path(path, "old")
+    remove(aside)
     path.rename(aside)
-    _remove(aside)
-
-
-def remove_unfinished(directory: Path) -> None:
-    """Remove what killed processes left half written or half removed; only where one process writes
-    at a time."""
-    for path in directory.iterdir():
-        if _UNFINISHED.fullmatch(path.name):
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):  # on a disk that cannot be written, nothing is to go
-            path.unlink(missing_ok=True)
+    remove(aside)

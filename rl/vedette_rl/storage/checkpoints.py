@@ -21,7 +21,7 @@ import numpy as np
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError, CheckpointFormatError, DivergedError
-from vedette_rl.storage.atomic_files import remove_directory, remove_unfinished
+from vedette_rl.storage.atomic_files import remove_directory
 from vedette_rl.storage.state_file import (
     STATE_FILE,
     Throttle,
@@ -30,6 +30,7 @@ from vedette_rl.storage.state_file import (
     read_state,
     write_state,
 )
+from vedette_rl.storage.unfinished import remove_unfinished
 
 Read = TypeVar("Read")
 
@@ -281,7 +282,7 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
     return TakenWeights(parts, tuple(taken), tuple(left), tuple(sorted(unused)))
 
 
-_WHOLE_PARTS = frozenset({"normalizer"})
+_WHOLE_PARTS = frozenset({"normalizer", "observed"})
 """Parts of which all arrays are taken, or none: a mean and the number of its batches."""
 
 

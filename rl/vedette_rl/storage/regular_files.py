@@ -111,3 +111,16 @@ def _check_regular(path: Path, descriptor: int) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+def open_new_to_append(path: Path) -> BinaryIO:
+    """Make a file, each write of which goes to its end, wherever that is.
+
+    Of one that somebody cuts short meanwhile, a write at a position would leave a hole, and its
+    size would be right.
+
+    Raises:
+        OSError: it is there already, or cannot be made.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags, 0o666), "ab")

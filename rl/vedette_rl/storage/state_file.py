@@ -35,9 +35,10 @@ from safetensors import SafetensorError, safe_open
 
 from vedette_rl.core import State
 from vedette_rl.errors import CheckpointError, CheckpointFormatError
-from vedette_rl.storage.atomic_files import remove_unfinished, replacing, sync_directory
+from vedette_rl.storage.atomic_files import replacing, sync_directory
 from vedette_rl.storage.regular_files import open_regular, parse_json
 from vedette_rl.storage.system import sync_file
+from vedette_rl.storage.unfinished import remove_unfinished
 from vedette_rl.storage.write_errors import describe_write_error
 
 STATE_FILE = "state.safetensors"

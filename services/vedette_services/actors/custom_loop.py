@@ -320,8 +320,9 @@ class Actor:
         """Counts: environment steps and episodes; the mean return of the last 100; epoch and
         version of the model that acts; and of the window, rows (produced, dropped, settled,
         rejected), batches, and `delay_s`, the age of the oldest that the learner does not have.
-        With an outbox also `outbox_bytes` of its files, and `from_before`, the rows that processes
-        before this one have left and that the learner does not have."""
+        With an outbox also `outbox_bytes` of its files; `memory_rows`, those that these could not
+        take and that are in memory alone; and `from_before`, the rows that processes before this
+        one have left and that the learner does not have."""
         of_window = self._state.stats(time.monotonic())
         return of_window if self._playing is None else {**self._playing.loop.stats(), **of_window}
 

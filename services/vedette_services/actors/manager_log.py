@@ -40,6 +40,7 @@ class ManagerLog:
         self._delays = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._credit_at = now
         self._disk_failed = False
+        self._unkept = RateLimitedLog(REPEAT_S)  # the text changes all the time
         self._is_away = False
         self._faults = RateLimitedLog(REPEAT_S)
         self._full = RateLimitedLog(REPEAT_S)
@@ -214,11 +215,10 @@ class ManagerLog:
             return [*done, WriteLog("info", f"{files.directory}: samples are written again")]
         self._disk_failed = True
         why = describe_write_error(failure, files.directory)
-        text = (
-            f"samples cannot be kept in {files.directory}: {why}; they are in memory, and lost "
-            "if this manager is killed"
-        )
-        return [*done, *self.log("error", "outbox", text, now)]
+        if self._unkept.should_log("outbox", why, now):
+            text = f"samples cannot be kept in {files.directory}: {why}; {_describe_unkept(files)}"
+            done.append(WriteLog("error", text))
+        return done
 
     def _describe_away(self, files: OutboxFiles) -> Instruction:
         """The outbox's folder is away, or back."""
@@ -233,8 +233,8 @@ class ManagerLog:
         kept = f"; {held:,} samples in its files are sent once it is back" if held else ""
         text = (
             f"the outbox {folder} is away ({why}), as of a disk that is not mounted{kept}. New "
-            f"samples are held in memory, {format_bytes(files.memory_bytes_max)} at most, and lost "
-            "if this manager ends first"
+            f"samples are held in memory, {format_bytes(files.memory_bytes_max)} at most; "
+            f"{_describe_unkept(files)}"
         )
         if files.away.errno == errno.ENOENT:
             text += "; it uses no other folder in that place unless it is started again"
@@ -258,3 +258,11 @@ class ManagerLog:
         if traceback and self._repeats.should_log(f"traceback {index}", why, now):
             text += "\n" + traceback.rstrip()
         return [WriteLog("warning", text, index)]
+
+
+def _describe_unkept(files: OutboxFiles) -> str:
+    """How many samples are in memory alone, and what that means."""
+    return (
+        f"{files.rows_in_memory_alone:,} samples are in memory alone, kept no better than without "
+        "an outbox: lost if this manager is killed, and freed once the learner has stored them"
+    )

@@ -166,7 +166,7 @@ class ManagerState:
 
     def stats(self, now: float) -> dict[str, float]:
         """Return counts of the window, and its delay in seconds; with an outbox also the bytes of
-        its files, and the rows that processes before this one have left."""
+        its files, the rows that these lack, and those that processes before this one have left."""
         window = self._window
         if window is None:
             return {}
@@ -174,6 +174,7 @@ class ManagerState:
         if self._outbox is not None:
             counts["from_before"] = self._outbox.ended_rows
             counts["outbox_bytes"] = self._outbox.files.bytes
+            counts["memory_rows"] = self._outbox.files.rows_in_memory_alone
         return counts
 
     @property

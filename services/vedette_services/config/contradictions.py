@@ -9,6 +9,7 @@ from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.config import MemoryConfig
 from vedette_services.config.fleet_defaults import FleetSize
 from vedette_services.config.run_config import RunConfig
+from vedette_services.config.settings import NONE
 from vedette_services.errors import SettingError
 
 
@@ -93,10 +94,15 @@ def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
         "replay.prioritized": (replay.prioritized, "a queue draws in the order of rows"),
         "replay.name": (is_import_name(replay.name), "a queue is drawn from by its own class"),
         "replay.burn_in": (replay.burn_in > 0, "runs of a queue have no burn-in"),
-        "learner.ranks": (config.learner.ranks > 1, "several ranks share no queue"),
+        "learner.ranks": (
+            config.learner.ranks > 1,
+            f"is {config.learner.ranks}, and a queue (replay.kind) is drawn from in order, by one "
+            "process",
+        ),
         "learner.snapshot": (
             config.learner.snapshot is not None,
-            "rows of a queue are overwritten before a snapshot has copied them",
+            "rows of a queue (replay.kind) are overwritten once they were learned from, many times "
+            "before a snapshot has copied them",
         ),
         "replay.frame_storage": (
             replay.frame_storage == "once",
@@ -160,9 +166,11 @@ def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
     if ranks > 1 and (config.replay.sources or is_import_name(config.replay.name)):
         why = "several ranks share no replay.sources, and no replay of your own"
         yield SettingError("learner.ranks", why, "set 1")
-    if ranks > 1 and config.replay.sequence:
-        why = "several ranks share no sequences (replay.sequence)"
-        yield SettingError("learner.ranks", why, "set 1")
+    if ranks > 1 and config.replay.sequence and not config.replay.is_queue:
+        remembers = isinstance(config.agent, MemoryConfig) and config.agent.core_size
+        key, off = ("agent.memory", NONE) if remembers else ("replay.sequence", "0")
+        why = f"is {ranks}, and sequences ({key}) are drawn by one process alone"
+        yield SettingError("learner.ranks", why, f"set 1, or {key}={off}")
 
 
 def refused_sequences(config: RunConfig) -> Iterator[SettingError]:

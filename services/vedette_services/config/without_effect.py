@@ -41,7 +41,7 @@ def settings_without_effect(
         unused += _unused_by_network(config.agent, choose_input(config.agent, observation))
         if not float_parts(observation):
             why = "the observation has no part of floating-point numbers"
-            unused.append(("agent.normalize_observations", why))
+            unused.append(("agent.normalize_observations agent.normalizer_kl", why))
     if in_process:
         unused.append((_OF_DAEMONS, "--in-process starts no daemons, and its replay is in memory"))
     for keys, why in unused:
@@ -145,6 +145,8 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
         else:
             unused = "agent.munchausen.temperature agent.munchausen.lowest"
             yield unused, "agent.munchausen.alpha is 0"
+    if isinstance(agent, NetworkConfig) and not agent.normalize_observations:
+        yield "agent.normalizer_kl", "agent.normalize_observations is false"
     if getattr(agent, "alpha", "auto") != "auto":
         keys = ["agent.initial_alpha", "agent.target_entropy", "agent.alpha_learning_rate"]
         yield " ".join(keys), "agent.alpha is a number"

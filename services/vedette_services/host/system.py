@@ -243,44 +243,6 @@ def has_open(pid: int, file: os.stat_result) -> bool:
     return False
 
 
-def process_began(pid: int) -> int:
-    """Return when a process began, by the machine's count; 0 where the system does not tell."""
-    fields = _stat_fields(pid)
-    return int(fields[19]) if fields else 0
-
-
-def has_ended(pid: int, began: int) -> bool:
-    """Return True if a process of this machine does not run any more.
-
-    Args:
-        began: as `process_began` returned it: another process may have its identifier now.
-    """
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass  # it is another user's
-    fields = _stat_fields(pid)
-    if not fields or not began:
-        return False
-    is_waited_for = fields[0] in "ZX"
-    return is_waited_for or int(fields[19]) != began
-
-
-def _stat_fields(pid: int) -> list[str]:
-    """Return what Linux says of a process, from its state on; nothing on other systems."""
-    return read_text(PROCESSES / str(pid) / "stat").rpartition(")")[2].split()
-
-
-def pid_namespace() -> str:
-    """Return the name of the process identifiers that this process sees; "" if not known."""
-    try:
-        return str((PROCESSES / "self" / "ns" / "pid").readlink())
-    except OSError:
-        return ""
-
-
 def read_text(path: Path) -> str:
     """Return the text of a file; "" if it cannot be read."""
     try:

@@ -26,6 +26,7 @@ from pathlib import Path
 import zmq
 
 from vedette_rl.storage.system import sync_file
+from vedette_rl.storage.unfinished import remove_ended, unfinished_path
 from vedette_services.errors import KeysError
 
 LEARNER = "learner"
@@ -85,7 +86,8 @@ def write_public(path: Path, key: PublicKey) -> None:
         OSError: it cannot be written.
     """
     text = f'# A public key.\nname = "{key.name}"\npublic = "{key.public.decode()}"\n'
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    remove_ended(path)
+    aside = unfinished_path(path)
     aside.unlink(missing_ok=True)
     _write_new(aside, text, 0o644)
     try:

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vedette_rl.storage.process_identity import has_ended, pid_namespace, process_began
 from vedette_rl.storage.system import boot_id
-from vedette_services.host.system import has_ended, pid_namespace, process_began
 
 BEAT_S = 2.0
 """From one move of the owner's record to the next, and between two looks at the owner."""

@@ -6,11 +6,13 @@ is damaged, takes nothing over, and a learner that still writes there goes on.
 
 A learner that was taken for dead may write generations meanwhile: then what is new in them is
 copied, too, until nothing is. From the generation of this start on it finds that it is no
-descendant, and ends. A kill leaves nothing under the directory's name; the next try begins anew.
+descendant, and ends. A kill leaves nothing under the directory's name; the next try begins anew,
+and removes what the one before has copied (`remove_leftovers`).
 """
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -28,6 +30,7 @@ from vedette_rl.replay.ring_parts import BLOCK_BYTES, RingRestore, verify_parts
 from vedette_rl.storage.atomic_files import json_text, replace_file, replacing, sync_directory
 from vedette_rl.storage.regular_files import open_regular
 from vedette_rl.storage.system import sync_file
+from vedette_rl.storage.unfinished import Unfinished, remove_ended, unfinished_of
 from vedette_services.errors import (
     ManySettingsError,
     NoSnapshotError,
@@ -76,12 +79,7 @@ def restore_run(root: Path, out: Path, check: Check = lambda run: None) -> list[
         ServicesError: `check` has raised it.
     """
     root, wanted = named_generation(root.absolute())
-    if out.exists() and (RunDirectory(out).is_ours or not out.is_dir() or entries_of_others(out)):
-        why = (
-            f"{out} is there already: name another --out; to go on with it, set "
-            f"learner.snapshot={root} in place of this option"
-        )
-        raise NoSnapshotError(root, why)
+    _check_new(out, root)
     try:
         with replacing(out) as aside:
             lines = _Restore(root, wanted, aside, out).take(check)
@@ -93,6 +91,47 @@ def restore_run(root: Path, out: Path, check: Check = lambda run: None) -> list[
         raise NoSnapshotError(root, f"{why} ({error.filename})" if named else why) from error
     except (RlError, SnapshotFormatError) as error:
         raise NoSnapshotError(root, str(error)) from error
+
+
+def remove_leftovers(out: Path) -> list[str]:
+    """Remove what starts from a snapshot into a directory have copied that were killed.
+
+    Returns:
+        Lines for the user: what was removed, and what stays because nobody here can tell whether
+        its process still runs.
+    """
+    lines = [f"removed {path}: a start that was killed has left it" for path in remove_ended(out)]
+    for left in _leftovers(out):
+        if left.runs is None:
+            lines.append(
+                f"{left.path} stays: it is of another host, of an earlier start of this one or of "
+                "an earlier release; delete it where no start writes it any more"
+            )
+        elif not left.runs:
+            lines.append(f"{left.path} cannot be removed: a start that was killed has left it")
+    return lines
+
+
+def _leftovers(out: Path) -> list[Unfinished]:
+    return unfinished_of(out) if out.parent.is_dir() else []
+
+
+def _check_new(out: Path, root: Path) -> None:
+    """Check that a run can be made under a name, and that nobody else makes one there.
+
+    Raises:
+        NoSnapshotError: it cannot.
+    """
+    if out.exists() and (RunDirectory(out).is_ours or not out.is_dir() or entries_of_others(out)):
+        why = (
+            f"{out} is there already: name another --out; to go on with it, set "
+            f"learner.snapshot={root} in place of this option"
+        )
+        raise NoSnapshotError(root, why)
+    for left in _leftovers(out):
+        if left.runs and left.pid != os.getpid():
+            why = f"process {left.pid} makes {out} now, as {left.path}: name another --out, or end "
+            raise NoSnapshotError(root, f"{why}that process")
 
 
 class _Restore:
@@ -154,6 +193,7 @@ class _Restore:
             is_mount = self._root.is_mount()
             ReplayStarts(mine.starts, mine.reserved, str(self._root), is_mount).write(replay)
             sync_directory(self._aside)
+            _check_new(self._out, self._root)  # what can get no name takes nothing over
             if self._directory.create(mine):
                 rows = mine.ring.inserted - first
                 made = f"{self._out} is made from {self._root}: {rows:,} rows, epoch "
@@ -252,23 +292,30 @@ class _Restore:
         if other is None:
             fix += ". No other generation is whole"
         else:
-            age_s = max(0.0, time.time() - other.time_s)
             fix += (
-                f"; or go on from {other}, written {age_s:,.0f} s ago, without what only a newer "
-                f"one has: --from-snapshot {self._root / other.file_name}"
+                f"; or go on from {other}, {_describe_age(other)}, without what only a newer one "
+                f"has: --from-snapshot {self._root / other.file_name}"
             )
         return NoSnapshotError(self._root, f"{damage}. Nothing was taken over. {fix}")
 
     def _describe(self, view: SnapshotView, whole: Generation) -> list[str]:
         """Describe what the run goes on from, and what is lost."""
-        age_s = max(0.0, time.time() - whole.time_s)
-        lines = [f"from {whole}, written {age_s:,.0f} s ago"]
+        lines = [f"from {whole}, {_describe_age(whole)}"]
         passed = [] if whole is view.newest else [str(view.newest)]
         lines += [
             f"{what} is passed over: what only that has is lost"
             for what in (*passed, *view.unreadable)
         ]
         return lines
+
+
+def _describe_age(generation: Generation) -> str:
+    """Describe when a generation was written, by the clock of the host that wrote it."""
+    age_s = time.time() - generation.time_s
+    if age_s < -1.0:
+        ahead = f"{-age_s:,.0f} s ahead of this host's"
+        return f"written at a time by {generation.host}'s clock that is {ahead}: no age is known"
+    return f"written {max(0.0, age_s):,.0f} s ago"
 
 
 def _is_undamaged(root: Path, generation: Generation) -> bool:

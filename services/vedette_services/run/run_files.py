@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vedette_rl.replay.ring_files import is_replay_file
+from vedette_rl.storage.unfinished import UNFINISHED_NAME
 from vedette_services.errors import ServicesError, SettingError
 
 FILES = (
@@ -52,7 +53,7 @@ FOLDERS = tuple(name for name in _WRITTEN if name != "source")
 """The folders of a run that `--fresh --force` erases."""
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _WRITTEN.items()}
-_UNFINISHED = re.compile(r"(?:.*/)?\.[^/]+\.\d+\.(new|old)(/.*)?")
+_UNFINISHED = re.compile(rf"(?:.*/)?{UNFINISHED_NAME}(/.*)?")
 _SOURCE = re.compile(r"sources/[^/]+/(?P<inner>.+)")
 _NO_MATTER = re.compile(r"lost\+found|\.gitkeep|\.gitignore|\.DS_Store|\.nfs[0-9a-f]+")
 _REPORT_MARK = b"Written by vedette "

@@ -398,13 +398,18 @@ def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
     return sorted((int(m[1]), m[0]) for name in names if (m := _NAME.fullmatch(name)))
 
 
+def new_digest() -> hashlib.blake2b:
+    """Return a `StoredFile`'s digest, of nothing yet."""
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES)
+
+
 def file_digest(path: Path) -> str:
     """Return a `StoredFile`'s digest of a file.
 
     Raises:
         OSError: it cannot be read.
     """
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest = new_digest()
     with open_regular(path) as file:
         while piece := file.read(BLOCK_BYTES):
             digest.update(piece)

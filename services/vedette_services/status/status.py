@@ -486,6 +486,9 @@ class ManagerStatus(Part):
     actors_hidden: Count = gauge("actors that there was no room for", default=0)
     window: WindowStatus = WindowStatus()
     outbox: bool = gauge("it keeps batches in files, and no window bounds them", default=False)
+    memory_rows: Count = gauge(
+        "those that its outbox could not write, and that are in memory alone", "samples", default=0
+    )
     failures: Count = counter("failures of single environments, which were made again", default=0)
     last_seen_s: float | None = gauge("since it was last heard", "s")
 

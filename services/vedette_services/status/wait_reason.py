@@ -41,10 +41,21 @@ def describe_wait(
         last = f"the last evaluation: version {learning.opt_steps:,} is played"
         return "; ".join([*still, *([last] if is_played else [])])
     late = _late_manager(ingest)
+    unkept = _describe_unkept(ingest)
     disk = DISK_LAGS if (ingest.replay.disk_lag_s or 0.0) > DISK_LAG_S else ""
     failing = _failing_checkpoint(learning.checkpoint)
     unsafe = _failing_snapshot(snapshot)
-    reasons = (*still, ingest.misplaced, waits, late, disk, failing, unsafe, learning.disk.short)
+    reasons = (
+        *still,
+        ingest.misplaced,
+        waits,
+        late,
+        unkept,
+        disk,
+        failing,
+        unsafe,
+        learning.disk.short,
+    )
     return "; ".join(reason for reason in reasons if reason)
 
 
@@ -55,6 +66,20 @@ def _late_manager(ingest: GatewayStatus) -> str:
     if not latest or delays[latest] < SAMPLES_LATE_S:
         return ""
     return f"samples of {latest} come {delays[latest]:.0f} s late"
+
+
+def _describe_unkept(ingest: GatewayStatus) -> str:
+    """Name the managers whose outbox cannot write, and for how many samples."""
+    unkept = [m for m in ingest.managers if m.is_present and m.memory_rows]
+    if not unkept:
+        return ""
+    rows = sum(manager.memory_rows for manager in unkept)
+    most = max(unkept, key=lambda manager: manager.memory_rows).id
+    others = f" and {len(unkept) - 1:,} more managers" if len(unkept) > 1 else ""
+    return (
+        f"{rows:,} samples of {most}{others} are in memory alone, as their outbox's disk is away "
+        "or takes no writes: they are kept no better than without an outbox"
+    )
 
 
 def _limit(learning: TrainerStatus, ingest: GatewayStatus, samples_per_insert: float) -> str:

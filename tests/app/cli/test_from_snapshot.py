@@ -4,6 +4,9 @@ still writes there goes on."""
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -154,3 +157,33 @@ def test_weights_that_do_not_fit_the_code_of_this_host_take_nothing_over(
         assert_nothing_was_taken(first)
     finally:
         first.close()
+
+
+def test_a_start_that_is_killed_while_it_copies_leaves_nothing_to_the_next_one(
+    vedette: Run, first: First, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "vedette.cli",
+        "learner",
+        "--from-snapshot",
+        str(first.snapshot),
+    ]
+    command += ["--out", "new", "--bind", f"127.0.0.1:{free_port()}"]
+    process = subprocess.Popen(command)
+    try:
+        while not any(tmp_path.glob(".new.*.new/run.json")):
+            assert process.poll() is None
+            time.sleep(0.01)
+    finally:
+        process.kill()  # kill -9
+        process.wait()
+    (left,) = tmp_path.glob(".new.*.new")
+    options = ["--env", "Acrobot-v1", "--bind", f"127.0.0.1:{free_port()}"]
+    status, said = vedette("learner", "--from-snapshot", first.snapshot, "--out", "new", *options)
+    assert status == 2, said
+    assert f"removed {left.name}: a start that was killed has left it" in said
+    assert_nothing_was_taken(first)
+    assert list(tmp_path.iterdir()) == []

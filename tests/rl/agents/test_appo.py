@@ -158,7 +158,7 @@ def test_statistics_of_the_observation_count_a_block_once_and_behind_it() -> Non
     counted = []
     for batch in minibatches(random_block(spaces, 4, 4, 0), passes=2, size=8):
         agent.opt(batch)
-        counted.append(float(agent.get_state()["normalizer"]["batches"]))
+        counted.append(float(agent.get_state()["observed"]["batches"]))
     assert counted == [0.0, 0.0, 0.0, 1.0]
 
 

@@ -79,7 +79,7 @@ RECURRENT: list[Case] = [
     (
         "iqn",
         Spaces(VECTOR, gym.spaces.MultiDiscrete([2, 3])),
-        {"memory": "gru", "memory_size": 6, "target_update_interval": 4},
+        {"memory": "gru", "memory_size": 6, "target_update_interval": 4, "value_rescaling": True},
     ),
     ("sac", Spaces(VECTOR, BOX), {"memory": "gru", "memory_size": 6, "n_step": 2}),
     (

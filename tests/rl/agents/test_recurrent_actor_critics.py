@@ -279,8 +279,11 @@ def test_what_is_not_built_beside_memory_is_refused(
 
 
 @pytest.mark.parametrize("agent", [*KINDS])
-def test_clients_of_other_languages_are_not_told_how_to_act(agent: str) -> None:
+def test_clients_of_other_languages_are_told_of_the_core(agent: str) -> None:
     config = config_of(agent)
     kind = agent_kind(agent)
     assert kind.describe is not None
-    assert kind.describe(config, SPACES) is None
+    described = kind.describe(config, SPACES)
+    assert described is not None
+    ((name, layers),) = described["networks"]
+    assert (name, layers[0][0], layers[0][-1]) == ("policy", "gru", config.core_size)

@@ -307,9 +307,14 @@ def test_columns_are_declared_for_what_is_remembered() -> None:
     assert [column.name for column in KIND.columns(AppoConfig(), spaces)] == [LOG_PROB]
 
 
-def test_clients_of_other_languages_are_not_told_how_to_act() -> None:
+def test_clients_of_other_languages_are_told_of_the_core_and_how_to_draw() -> None:
     assert KIND.describe is not None
-    assert KIND.describe(config_of(), Spaces(VECTOR, ACTIONS[0])) is None
+    box = gym.spaces.Box(-2, 2, (3,), np.float32)
+    for action, head in ((ACTIONS[0], "categories"), (box, "normal")):
+        described = KIND.describe(config_of(), Spaces(VECTOR, action))
+        assert described is not None
+        ((name, layers),) = described["networks"]
+        assert (described["head"], name, layers[0][0]) == (head, "policy", "gru")
 
 
 def test_it_learns_to_name_what_it_saw_first() -> None:

@@ -178,7 +178,12 @@ def test_what_is_not_built_beside_memory_is_refused(settings: dict[str, Any], fi
         config_of(**settings)
 
 
-def test_clients_of_other_languages_are_not_told_how_to_act() -> None:
+def test_clients_of_other_languages_are_told_of_the_core() -> None:
     config = config_of()
     assert KIND.describe is not None
-    assert KIND.describe(config, SPACES) is None
+    described = KIND.describe(config, SPACES)
+    assert described is not None
+    name, layers = described["networks"][0]
+    assert name == "q"
+    assert layers[0][0] == "gru"
+    assert layers[0][-1] == config.memory_size

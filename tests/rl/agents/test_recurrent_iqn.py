@@ -30,6 +30,7 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.iqn.policy import KIND
 from vedette_rl.agents.iqn.recurrent import RecurrentIqnAgent
 from vedette_rl.agents.recurrent_policy import RecurrentPolicy
+from vedette_rl.agents.value_rescaling import rescale, restore
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import WrongSettingsError
 
@@ -98,9 +99,15 @@ def rows_of(
             if not terminated:
                 y = online[row][t + m] if config.double else targets[row][t + m]
                 chooser = agent.online if config.double else agent.target
-                q = chooser.output(y, of_choice[row, t + m, None])[0].mean(0)
+                z = chooser.output(y, of_choice[row, t + m, None])[0]
+                q = (restore(torch, z) if config.value_rescaling else z).mean(0)
                 z = agent.target.output(targets[row][t + m], of_target[row, t + m, None])[0]
-                target = target + GAMMA**m * z[:, q.argmax()].detach()
+                best = z[:, q.argmax()].detach()
+                target = target + GAMMA**m * (
+                    restore(torch, best) if config.value_rescaling else best
+                )
+            if config.value_rescaling:
+                target = rescale(torch, target)
             taken = batch["action"][row, BURNED[row] + t]
             z = agent.online.output(online[row][t], of_row[row, t, None])[0, :, taken]
             losses[row].append(quantile_loss(z, of_row[row, t], target, config.kappa))
@@ -109,7 +116,15 @@ def rows_of(
     return losses, errors, means
 
 
-@pytest.mark.parametrize("settings", [{"n_step": 1}, {"n_step": 3, "double": False}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_step": 1},
+        {"n_step": 3, "double": False},
+        {"n_step": 2, "value_rescaling": True},
+        {"double": False, "value_rescaling": True},
+    ],
+)
 def test_a_step_is_that_of_networks_run_row_by_row(settings: dict[str, Any]) -> None:
     config = config_of(**settings)
     agent, other = agent_of(config), agent_of(config)
@@ -166,7 +181,12 @@ def test_munchausens_target_is_refused_beside_memory() -> None:
         config_of(munchausen=MunchausenConfig(alpha=0.9))
 
 
-def test_clients_of_other_languages_are_not_told_how_to_act() -> None:
+def test_clients_of_other_languages_are_told_of_the_core() -> None:
     config = config_of()
     assert KIND.describe is not None
-    assert KIND.describe(config, SPACES) is None
+    described = KIND.describe(config, SPACES)
+    assert described is not None
+    name, layers = described["networks"][0]
+    assert name == "psi"
+    assert layers[0][0] == "gru"
+    assert layers[0][-1] == config.memory_size

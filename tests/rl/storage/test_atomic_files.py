@@ -12,7 +12,6 @@ import pytest
 from vedette_rl.storage import atomic_files
 from vedette_rl.storage.atomic_files import (
     allocate_file,
-    remove_unfinished,
     replace_file,
     replace_or_overwrite,
     replacing,
@@ -138,16 +137,6 @@ def test_a_file_larger_than_the_disk_leaves_nothing(tmp_path: Path) -> None:
         allocate_file(tmp_path / "map", 1 << 60, b"", durable=False)
     assert caught.value.filename == str(tmp_path / "map")
     assert names(tmp_path) == set()
-
-
-def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / ".a.txt.99.new").touch()
-    (tmp_path / ".7.99.new").mkdir()
-    (tmp_path / ".7.99.new" / "half").touch()
-    (tmp_path / "mine.new").touch()
-    (tmp_path / ".hidden").touch()
-    remove_unfinished(tmp_path)
-    assert names(tmp_path) == {"mine.new", ".hidden"}
 
 
 def test_what_is_durable_is_synced_before_it_has_its_name_and_so_is_the_name(

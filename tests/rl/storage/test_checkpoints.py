@@ -17,6 +17,7 @@ from vedette_rl.errors import CheckpointError, CheckpointFormatError
 from vedette_rl.storage import checkpoints
 from vedette_rl.storage.checkpoints import Checkpoints, find_not_finite
 from vedette_rl.storage.state_file import FORMAT, STATE_FILE, read_state, write_state
+from vedette_rl.storage.unfinished import unfinished_path
 
 
 def test_the_newest_few_are_kept(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_kill_while_an_old_one_is_removed_leaves_nothing_for_good(
 
 
 def test_what_a_killed_writer_of_our_own_number_left_is_in_nobodys_way(tmp_path: Path) -> None:
-    aside = tmp_path / f".7.{os.getpid()}.new"
+    aside = unfinished_path(tmp_path / "7")
     aside.mkdir()
     (aside / STATE_FILE).write_bytes(b"half")
     Checkpoints(tmp_path, keep=3).save(7, {"n": 7}, {})

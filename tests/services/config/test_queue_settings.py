@@ -134,10 +134,17 @@ def test_other_agents_have_none() -> None:
         ),
         (("learner.save_interval=0",), "learner.save_interval: is 0: rows of a queue are"),
         (("replay.prioritized=true",), "replay.prioritized: a queue draws in the order of rows"),
-        (("learner.ranks=2",), "learner.ranks: several ranks share no queue; leave it out"),
+        (
+            ("learner.ranks=2",),
+            "learner.ranks: is 2, and a queue (replay.kind) is drawn from in order, by one process",
+        ),
+        (
+            ("learner.ranks=2", "agent.memory=gru"),
+            "learner.ranks: is 2, and a queue (replay.kind) is drawn from in order, by one process",
+        ),
         (
             ("learner.snapshot=/s",),
-            "learner.snapshot: rows of a queue are overwritten before a snap",
+            "learner.snapshot: rows of a queue (replay.kind) are overwritten once they were",
         ),
         (("replay.burn_in=3",), "replay.burn_in: runs of a queue have no burn-in; leave it out"),
         (("replay.frame_storage=once",), "replay.frame_storage: a queue stores observations whole"),

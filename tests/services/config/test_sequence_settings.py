@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from configurations import configured
 
+from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.replay.config import ReplayConfig
 from vedette_services.config import load_config
@@ -84,7 +84,13 @@ def test_an_agent_that_says_so_learns_from_them() -> None:
         ),
         (
             run_of(learner=LearnerConfig(ranks=2)),
-            "learner.ranks: several ranks share no sequences (replay.sequence); set 1",
+            "learner.ranks: is 2, and sequences (replay.sequence) are drawn by one process alone; "
+            "set 1, or replay.sequence=0",
+        ),
+        (
+            run_of(agent=DqnConfig(memory="gru"), learner=LearnerConfig(ranks=2)),
+            "learner.ranks: is 2, and sequences (agent.memory) are drawn by one process alone; "
+            "set 1, or agent.memory=none",
         ),
     ],
 )
@@ -245,17 +251,20 @@ def test_the_kind_of_numbers_of_a_memory_is_stored_in_samples_alone() -> None:
     assert (change.key, set(change.stored_in)) == ("agent.memory_dtype", {"samples"})
 
 
-def test_r2d2s_settings_are_those_of_the_page(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs/reference/agents.md").read_text("utf-8")
-    (block,) = (b for b in re.findall(r"```toml\n(.*?)```", page, re.S) if "memory_size" in b)
-    path = tmp_path / "r2d2.toml"
-    path.write_text(block)
-    loaded = load_config(path, environment={})
+def test_r2d2s_settings_lie_over_the_preset_of_an_atari_game() -> None:
+    path = Path(__file__).parents[3] / "docs" / "examples" / "r2d2.toml"
+    loaded = load_config(path, env="ALE/MsPacman-v5", environment={})
     config = loaded.config
     assert loaded.preset == "dqn-ALE/MsPacman-v5"
-    assert config.agent.batch_size == 64
+    agent = config.agent
+    assert isinstance(agent, DqnConfig)
+    assert (agent.core_size, agent.n_step, agent.batch_size) == (512, 5, 64)
+    assert agent.value_rescaling
+    assert agent.dueling
     assert loaded.left_out == ("replay.samples_per_insert",)
     assert (config.replay.sequence, config.replay.burn_in) == (80, 40)
+    assert (config.replay.prioritized, config.replay.alpha) == (True, 0.9)
+    assert config.env.reward_clip == 0
     assert len(config.env.wrappers) == 2, "the preset's"
     assert refused(config) == []
 

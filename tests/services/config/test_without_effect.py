@@ -66,6 +66,7 @@ def test_a_preset_sets_nothing_in_vain(name: str) -> None:
         ("agent.imitation.margin=2.0", "agent.imitation.loss is cross_entropy", "dqn"),
         ("agent.double=false", "agent.munchausen.alpha is above 0", "iqn"),
         ("agent.munchausen.lowest=-2.0", "agent.munchausen.alpha is 0", "dqn"),
+        ("agent.normalizer_kl=0.5", "agent.normalize_observations is false", "appo"),
         ("agent.noise_steps=50", "agent.noise_color is white", "sac"),
         ("agent.noise_color=pink", "agent.exploration_noise is 0", "td3"),
         ("evaluation.end_timeout_s=5.0", "learner.eval_interval is 0", "iqn"),
@@ -82,6 +83,7 @@ def test_a_setting_without_effect_is_said_with_the_reason(
         "agent.loss": ["agent.n_quantiles=5"],
         "agent.imitation.margin": ["agent.imitation.loss=cross_entropy"],
         "agent.noise_color": ["agent.exploration_noise=0.0"],
+        "agent.normalizer_kl": ["agent.normalize_observations=false"],
         "agent.double": ["agent.munchausen.alpha=0.9"],
         "evaluation.end_timeout_s": ["learner.eval_interval=0"],
     }.get(setting.partition("=")[0], [])

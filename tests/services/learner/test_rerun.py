@@ -98,10 +98,10 @@ PRIORITIZED: dict[str, Any] = {"prioritized": True, **OVERWRITTEN}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run by priority, with starts in the middle."""
+    """A run by priority, with starts in the middle; later steps see more rows, on any machine."""
     root = tmp_path_factory.mktemp("trained") / "run"
     config = config_of("dqn", **PRIORITIZED)
-    KilledRun(root, config, random.Random(4)).train(kills=2)
+    KilledRun(root, config, random.Random(4), leads_by=200).train(kills=2)
     return root
 
 
@@ -709,7 +709,8 @@ def test_what_saw_rows_that_are_there_is_executed_up_to_a_step(
 def synced_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose writer was killed; the disk got its rows in the middle."""
     root = tmp_path_factory.mktemp("synced") / "run"
-    KilledRun(root, config_of("dqn"), random.Random(0), syncs_at=150).train(kills=0)
+    run = KilledRun(root, config_of("dqn"), random.Random(0), leads_by=200, syncs_at=150)
+    run.train(kills=0)
     return root
 
 

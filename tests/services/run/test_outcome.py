@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starts import spec_of  # of tests/support
 
+from vedette_rl.storage.unfinished import unfinished_path
 from vedette_services.config import RunConfig, StopConfig
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
@@ -173,7 +174,7 @@ def test_the_summary_of_an_end_is_on_the_disk_with_its_name(
     )
     assert write_summary(tmp_path / "summary.json", ENDED, ended=ended) == ""
     assert read_summary(tmp_path) == ENDED
-    aside = tmp_path / f".summary.json.{os.getpid()}.new"
+    aside = unfinished_path(tmp_path / "summary.json")
     assert synced == ([aside, tmp_path] if ended else [])
 
 

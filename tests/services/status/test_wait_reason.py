@@ -141,3 +141,16 @@ def test_a_learner_that_can_draw_nothing_from_its_samples_says_so_and_not_who_is
 def test_a_learner_that_has_done_nothing_else_says_what_it_waits_for() -> None:
     said = describe_wait(shares(1.0, "waiting"), GatewayStatus(), samples_per_insert=32.0)
     assert said == "learner waits: 2 samples, 0 managers connected"
+
+
+@pytest.mark.parametrize(("others", "who"), [(0, "robot-7"), (2, "robot-7 and 2 more managers")])
+def test_samples_that_no_outbox_could_write_are_counted_and_named(others: int, who: str) -> None:
+    managers = [ManagerStatus(id="robot-7", state="running", memory_rows=1200)]
+    managers += [ManagerStatus(id=f"r{n}", state="running", memory_rows=100) for n in range(others)]
+    managers += [ManagerStatus(id="left", state="gone", left=True, memory_rows=5000)]
+    said = describe_wait(
+        TrainerStatus(phase="training"), GatewayStatus(managers=(*managers, MANAGERS[0]))
+    )
+    rows = 1200 + 100 * others
+    assert said.startswith(f"{rows:,} samples of {who} are in memory alone")
+    assert "no better than without an outbox" in said

@@ -18,6 +18,7 @@ from vedette_rl.agents.appo.distributions import distribution_of
 from vedette_rl.agents.appo.loss import clipped_loss, masked_mean, normalized, ratio, vtrace
 from vedette_rl.agents.appo.network import VALUE, initialize, with_value
 from vedette_rl.agents.appo.policy import LOG_PROB, POLICY_ACTION, head_of
+from vedette_rl.agents.appo.steady_normalizer import SteadyNormalizer
 from vedette_rl.agents.captured_step import LEFT_OUT, Batch, Due, SteppedAgent, StepResult
 from vedette_rl.core.columns import BEGINS, LEARNED, select_part
 from vedette_rl.core.learning import BlockBatch, MinibatchPlace, ModelInfo, OptResult, State
@@ -28,7 +29,7 @@ from vedette_rl.networks.encoder import Obs
 from vedette_rl.networks.layers import normalized_columns
 from vedette_rl.networks.parameter_vector import ParameterVector
 from vedette_rl.networks.seeding import build_seeded
-from vedette_rl.networks.torch_network import ObsNormalizer, build_network
+from vedette_rl.networks.torch_network import build_network
 
 _CHOSEN = "chosen"
 
@@ -114,7 +115,9 @@ class AppoAgent(SteppedAgent):
             max_grad_norm=config.max_grad_norm,
             schedule=config.schedule,
         )
-        self._normalizer = ObsNormalizer(normalized_columns(config, spaces.observation), device)
+        self._normalizer = SteadyNormalizer(
+            normalized_columns(config, spaces.observation), device, config.normalizer_kl
+        )
         self._scale = ValueScale(device, wanted=config.normalize_values)
         self._clip = torch.full((), config.clip, device=device)
         self._place = MinibatchPlace()
@@ -159,7 +162,7 @@ class AppoAgent(SteppedAgent):
         config = self._config
         if due.values or due.begins:
             self._learn_block(batch, due)
-        rows, chosen_B = _choose(batch)
+        rows, chosen_B = _choose(batch, batch.get(_CHOSEN))
         mask_B = rows[LEARNED].float()
         if weights is not None:
             mask_B = mask_B * weights
@@ -181,7 +184,7 @@ class AppoAgent(SteppedAgent):
         torch.autograd.backward(loss)
         self._adam.move()
         if due.ends:  # and not before: pi sees what beta saw
-            self._normalizer.update(_flat(select_part(batch, "obs")))
+            self._move_statistics(batch)
         if not due.record:
             return StepResult(None, {})
         r_B = r_B.detach()
@@ -233,6 +236,20 @@ class AppoAgent(SteppedAgent):
         if due.begins:
             self._scale.update(self._targets, _learned(batch).flatten().float())
 
+    def _move_statistics(self, batch: Batch) -> None:
+        """Count a block's observations, and normalise by what follows as far as the policy allows,
+        which some of its runs measure."""
+        rows, chosen_B = _choose(batch, _some_places(batch))
+        mask_B = rows[LEARNED].float()
+        with torch.no_grad():
+            before = self.evaluate(batch, rows, chosen_B).policy
+
+            def divergence() -> torch.Tensor:
+                after = self.evaluate(batch, rows, chosen_B).policy
+                return masked_mean(self._distribution.divergence(before, after), mask_B)
+
+            self._normalizer.update(_flat(select_part(batch, "obs")), divergence)
+
     def _cut(self, log_pi_R: torch.Tensor, log_mu_R: torch.Tensor, most: float) -> torch.Tensor:
         """pi / mu, cut off; 1 where nothing is corrected."""
         if self._config.correction == "none":
@@ -265,7 +282,7 @@ class AppoAgent(SteppedAgent):
 
     def observations(self, rows: Batch, part: str) -> Obs:
         """The columns of ``obs`` or ``next_obs``, renamed to ``obs...``, as the network takes them:
-        normalised by the statistics of earlier blocks."""
+        normalised by statistics of earlier blocks."""
         return self._normalizer.normalize(select_part(rows, part))
 
     def model_info(self) -> ModelInfo:
@@ -284,11 +301,13 @@ class AppoAgent(SteppedAgent):
 
     def pending_state(self) -> State:
         """`get_state`, of copies that are begun."""
+        used, seen = self._normalizer.pending_state()
         return {
             "opt_steps": self.opt_steps,
             "network": self._vector.pending(self._vector.data),
             "adam": self._adam.pending_state(),
-            "normalizer": self._normalizer.pending_state(),
+            "normalizer": used,
+            "observed": seen,
             "value_scale": _pending(self._scale.tensors()),
             "block": _pending(self._block()),
         }
@@ -301,7 +320,7 @@ class AppoAgent(SteppedAgent):
         """
         self._vector.set(self._vector.data, state["network"])
         self._adam.set_state(state["adam"])
-        self._normalizer.set_state(state["normalizer"])
+        self._normalizer.set_state(state["normalizer"], state["observed"])
         for name, tensor in self._scale.tensors().items():
             tensor.copy_(state["value_scale"][name])
         block = state["block"]
@@ -330,11 +349,12 @@ def _flat(columns: Batch) -> dict[str, torch.Tensor]:
     return {n: column.flatten(0, 1) for n, column in columns.items() if column.dim() > 1}
 
 
-def _choose(batch: Batch) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """The rows ``(B, ...)`` of a minibatch, and their places ``(B,)`` in the block."""
+def _choose(
+    batch: Batch, chosen_B: torch.Tensor | None
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """The rows ``(B, ...)`` at places of a block, and these places; None: all of them."""
     used = {n: column for n, column in batch.items() if _is_used(n)}
     rows = {**_flat(used), LEARNED: _learned(batch).flatten()}
-    chosen_B = batch.get(_CHOSEN)
     if chosen_B is None:
         return rows, _all_places(batch)
     return {n: column.index_select(0, chosen_B) for n, column in rows.items()}, chosen_B
@@ -342,6 +362,19 @@ def _choose(batch: Batch) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
 
 def _all_places(batch: Batch) -> torch.Tensor:
     return torch.arange(batch["reward"].numel(), device=batch["reward"].device)
+
+
+def _some_places(batch: Batch) -> torch.Tensor:
+    """The places of evenly spaced runs, of `_MEASURED` rows together or of all there are."""
+    runs, steps = batch["reward"].shape
+    every = max(1, runs * steps // _MEASURED)
+    run_C = torch.arange(0, runs, every, device=batch["reward"].device)
+    step_T = torch.arange(steps, device=batch["reward"].device)
+    return (run_C[:, None] * steps + step_T).flatten()
+
+
+_MEASURED = 1024
+"""Rows that say how far a policy has moved."""
 
 
 def _is_used(name: str) -> bool:

@@ -84,6 +84,9 @@ class AppoConfig(MemoryConfig):
     normalize_observations: Annotated[bool, IN_WEIGHTS] = True
     """scale each number of the observation by its running mean and deviation, which count each
     block once."""
+    normalizer_kl: Annotated[PositiveFloat, LEARNER_ONLY] = 0.003
+    """how far the policy may move, as a mean Kullback-Leibler divergence, where these statistics
+    move after a block; they go as much of the way as that allows (0.003)."""
     initial_log_std: Annotated[Annotated[float, Field(ge=-20.0, le=2.0)], LEARNER_ONLY] = 0.0
     """where the logarithm of the policy's deviation begins, of actions scaled to [-1, 1] (0)."""
     log_std_min: float = -20.0

@@ -31,6 +31,10 @@ class Distribution(Protocol):
         """``(B,)``."""
         ...
 
+    def divergence(self, output: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """The Kullback-Leibler divergence ``(B,)`` of another output's policy from this one's."""
+        ...
+
 
 class Categories:
     """Finitely many actions, in one dimension or in several that are independent."""
@@ -48,6 +52,11 @@ class Categories:
         """See `Distribution`."""
         log_pi_BDC = self._log_pi(output)
         return -(log_pi_BDC.exp() * log_pi_BDC).sum(dim=(1, 2))
+
+    def divergence(self, output: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """See `Distribution`."""
+        log_pi_BDC = self._log_pi(output)
+        return (log_pi_BDC.exp() * (log_pi_BDC - self._log_pi(other))).sum(dim=(1, 2))
 
     def _log_pi(self, logits_BA: torch.Tensor) -> torch.Tensor:
         return self._heads.by_head(logits_BA.float(), _NEVER).log_softmax(dim=2)
@@ -69,6 +78,14 @@ class Normal:
         """See `Distribution`."""
         _, log_std_BD = self._parts(output)
         return (log_std_BD + 0.5 * (1.0 + _LOG_2_PI)).sum(dim=1)
+
+    def divergence(self, output: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """See `Distribution`."""
+        mean_BD, log_std_BD = self._parts(output)
+        other_mean_BD, other_log_std_BD = self._parts(other)
+        wider_BD = log_std_BD - other_log_std_BD
+        apart_BD = (mean_BD - other_mean_BD) * (-other_log_std_BD).exp()
+        return (0.5 * (torch.expm1(2.0 * wider_BD) + apart_BD.square()) - wider_BD).sum(dim=1)
 
     def _parts(self, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean_BD, log_std_BD = output.float().chunk(2, dim=1)

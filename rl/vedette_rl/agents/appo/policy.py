@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vedette_rl.agents.actions import BoxActions, DiscreteActions, to_bounds
 from vedette_rl.agents.appo.config import AppoConfig
-from vedette_rl.agents.appo.network import CategoryLayers, NormalLayers
+from vedette_rl.agents.appo.network import LOG_STD, CategoryLayers, NormalLayers
 from vedette_rl.agents.network_agent import ActingHead, memory_columns, network_agent
 from vedette_rl.agents.network_policy import NetworkPolicy
 from vedette_rl.core.columns import Columns, RowColumn
@@ -77,6 +77,12 @@ class CategoryPolicy(SampledPolicy):
         self._actions = DiscreteActions.from_space(config.name, spaces.action)
         self._starts = np.array(self._actions.starts)
 
+    @classmethod
+    def describe(cls, config: AppoConfig, spaces: Spaces) -> dict[str, Any] | None:
+        """See `NetworkPolicy.describe`."""
+        actions = DiscreteActions.from_space(config.name, spaces.action)
+        return {"head": "categories", "actions": actions.describe()}
+
     def greedy(
         self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array
     ) -> tuple[Array, ...]:
@@ -118,6 +124,16 @@ class NormalPolicy(SampledPolicy):
         self._size = actions.size
         self._bounds = config.log_std_min, config.log_std_max
         self.constants = actions.scaling
+
+    @classmethod
+    def describe(cls, config: AppoConfig, spaces: Spaces) -> dict[str, Any] | None:
+        """See `NetworkPolicy.describe`."""
+        return {
+            "head": "normal",
+            "actions": BoxActions.from_space(config.name, spaces.action).describe(),
+            "log_std": [config.log_std_min, config.log_std_max],
+            "deviations": LOG_STD,
+        }
 
     def greedy(
         self, xp: Any, network: Callable[..., Array], obs: Any, *constants: Array

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from vedette_rl.agents.config import EnvSteps, ImitationConfig, MunchausenConfig
+from vedette_rl.agents.config import EnvSteps, ImitationConfig, ValueTargetConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.core.agent_config import (
     LearningRate,
@@ -16,13 +16,11 @@ from vedette_rl.core.agent_config import (
     PositiveFraction,
 )
 from vedette_rl.import_by_name import is_import_name
-from vedette_rl.networks.config import DrawnMemoryConfig
 from vedette_rl.settings.for_peers import LEARNER_ONLY
-from vedette_rl.settings.later_keys import LATER_KEY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
-class DqnConfig(DrawnMemoryConfig):
+class DqnConfig(ValueTargetConfig):
     """Deep Q-learning (Mnih et al. 2015), with its usual options.
 
     The defaults are for vectors and small fleets; Atari's are in the preset ``dqn-ALE``.
@@ -30,8 +28,6 @@ class DqnConfig(DrawnMemoryConfig):
 
     synonyms: ClassVar[Mapping[str, str]] = {
         "dueling": "dueling_dqn use_dueling is_dueling dueling_network",
-        "value_rescaling": "rescale_values value_function_rescaling transformed_values "
-        "use_h_function value_transform",
     }
     env_steps_per_opt: ClassVar[float] = 2.0
     custom_network_is_whole: ClassVar[bool] = True
@@ -51,12 +47,6 @@ class DqnConfig(DrawnMemoryConfig):
     double: Annotated[bool, LEARNER_ONLY] = True
     """choose the successor's action by the online network and value it by the target network (van
     Hasselt et al. 2016). False is the paper's DQN."""
-    munchausen: Annotated[MunchausenConfig, LEARNER_ONLY] = MunchausenConfig()
-    """the target of Munchausen DQN, which chooses no action: `double` is then without effect."""
-    value_rescaling: Annotated[bool, IN_WEIGHTS, LATER_KEY] = False
-    """learn h(q) in the place of q, sign(q) (sqrt(abs(q) + 1) - 1) + q / 1,000, so that returns of
-    all sizes can be learned alike (R2D2, Kapturowski et al. 2019). Losses, errors and the recorded
-    values are of h(q); which action is best stays the same."""
     dueling: Annotated[bool, IN_WEIGHTS] = False
     """separate streams for the state's value and the actions' advantages (Wang et al. 2016,
     equation 9). The last hidden layer is in each stream, as in that paper."""
@@ -85,14 +75,5 @@ class DqnConfig(DrawnMemoryConfig):
                     "imitation.loss=none": self.imitation.loss != "none",
                     "network=auto": is_import_name(self.network),
                 }
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        if self.value_rescaling and self.munchausen.alpha:
-            raise ValueError(
-                "value_rescaling is true, and the log-probabilities of Munchausen's target are of "
-                "values as they are: set value_rescaling=false, or munchausen.alpha=0"
             )
         return self

@@ -13,6 +13,7 @@ from vedette_rl.agents.iqn.network import QuantileLayers
 from vedette_rl.agents.losses import quantile_huber_loss
 from vedette_rl.agents.munchausen import Munchausen
 from vedette_rl.agents.value_agent import ValueAgent
+from vedette_rl.agents.value_rescaling import rescale, restore
 from vedette_rl.core.learning import State
 from vedette_rl.device.ranks import draw_rows
 from vedette_rl.envs.spaces import Spaces
@@ -69,11 +70,11 @@ class IqnAgent(ValueAgent):
         taus_BM = self._draw_taus(r_t, self._config.n_target_quantiles)
         munchausen = self._munchausen.wanted
         if self._config.double and not munchausen:
-            q_t_BA = self.online(next_obs, taus_BK).mean(dim=1)
+            q_t_BA = self.means(self.online(next_obs, taus_BK))
             z_t_BMA = self.target(next_obs, taus_BM)
         else:
             z_t = self.target(next_obs, torch.cat([taus_BK, taus_BM], dim=1))
-            q_t_BA = z_t[:, : self._config.n_action_quantiles].mean(dim=1)
+            q_t_BA = self.means(z_t[:, : self._config.n_action_quantiles])
             z_t_BMA = z_t[:, self._config.n_action_quantiles :]
         if munchausen:
             taus_BK = self._draw_taus(r_t, self._config.n_action_quantiles)
@@ -82,7 +83,22 @@ class IqnAgent(ValueAgent):
         else:
             z_t_BM = self._heads.of(z_t_BMA, self._heads.best(q_t_BA))
         discount_t = self.discounts(batch["n_steps"], batch["terminated"])
-        return torch.addcmul(r_t.unsqueeze(1), discount_t.unsqueeze(1), z_t_BM)
+        return self.bootstrap(r_t.unsqueeze(1), discount_t.unsqueeze(1), z_t_BM)
+
+    def means(self, z_BNA: torch.Tensor) -> torch.Tensor:
+        """The actions' values ``(B, A)``: means of the returns, not of what is learned of them."""
+        if self._config.value_rescaling:
+            z_BNA = restore(torch, z_BNA)
+        return z_BNA.mean(dim=1)
+
+    def bootstrap(
+        self, r_t: torch.Tensor, discount_t: torch.Tensor, z_t: torch.Tensor
+    ) -> torch.Tensor:
+        """Samples r + discount z' of the target, rescaled where the network's are."""
+        if not self._config.value_rescaling:
+            return torch.addcmul(r_t, discount_t, z_t)
+        target: torch.Tensor = rescale(torch, torch.addcmul(r_t, discount_t, restore(torch, z_t)))
+        return target
 
     def _draw_taus(self, like_B: torch.Tensor, count: int) -> torch.Tensor:
         return draw_rows(torch.rand, (len(like_B), count), self._taus)

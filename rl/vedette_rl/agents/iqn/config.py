@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from vedette_rl.agents.config import EnvSteps, MunchausenConfig, Quantiles
+from vedette_rl.agents.config import EnvSteps, Quantiles, ValueTargetConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.core.agent_config import (
     LearningRate,
@@ -14,12 +14,12 @@ from vedette_rl.core.agent_config import (
     PositiveFloat,
     PositiveFraction,
 )
-from vedette_rl.networks.config import DrawnMemoryConfig, HiddenSizes, Width
+from vedette_rl.networks.config import HiddenSizes, Width
 from vedette_rl.settings.for_peers import LEARNER_ONLY
 from vedette_rl.settings.stored import IN_SAMPLES_SUMS, IN_WEIGHTS
 
 
-class IqnConfig(DrawnMemoryConfig):
+class IqnConfig(ValueTargetConfig):
     """Implicit quantile networks (Dabney et al. 2018). Section and figure numbers are its own.
 
     The defaults are for vectors and small fleets, the paper's are for Atari.
@@ -54,8 +54,6 @@ class IqnConfig(DrawnMemoryConfig):
     """where the quantile Huber loss turns linear (1: section 2.3)."""
     double: Annotated[bool, LEARNER_ONLY] = True
     """choose the successor's action by the online network. False is the paper's."""
-    munchausen: Annotated[MunchausenConfig, LEARNER_ONLY] = MunchausenConfig()
-    """the target of Munchausen IQN, which chooses no action: `double` is then without effect."""
     max_grad_norm: Annotated[NonNegativeFloat, LEARNER_ONLY] = 10.0
     """clip the gradient's norm to this; 0 is off (the paper's)."""
     target_update_interval: Annotated[

@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 from vedette_rl.agents.iqn.config import IqnConfig
+from vedette_rl.agents.value_rescaling import restore
 from vedette_rl.networks.layers import Array, Layers, MlpSizes
 
 
@@ -42,3 +43,17 @@ class QuantileLayers(Layers):
         psi_B1F = net.psi(x_BF)[:, None]
         phi_BNF = net.phi(xp.cos(taus_BN[:, :, None] * net.cosines))
         return net.f(psi_B1F * phi_BNF)
+
+
+class RestoredQuantileLayers(QuantileLayers):
+    """The same with `value_rescaling`, to the returns themselves: for acting."""
+
+    def forward(self, xp: Any, net: Any, x_BF: Array, *inputs: Array) -> Array:
+        """``(B, N, A)``, not rescaled."""
+        return restore(xp, super().forward(xp, net, x_BF, *inputs))
+
+
+def acting_layers(config: IqnConfig, sizes: tuple[int, ...], actions: int) -> QuantileLayers:
+    """Layers to samples of the returns; see `QuantileLayers`."""
+    layers = RestoredQuantileLayers if config.value_rescaling else QuantileLayers
+    return layers(config, sizes, actions)

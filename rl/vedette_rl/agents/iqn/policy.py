@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from vedette_rl.agents.action_values import ValuePolicy
 from vedette_rl.agents.actions import DiscreteActions
 from vedette_rl.agents.iqn.config import IqnConfig
-from vedette_rl.agents.iqn.network import QuantileLayers
+from vedette_rl.agents.iqn.network import acting_layers
 from vedette_rl.agents.network_agent import ActingHead, network_agent
+from vedette_rl.agents.value_rescaling import rescale
 from vedette_rl.core.columns import Columns
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
@@ -41,6 +42,7 @@ class IqnPolicy(ValuePolicy):
         self.constants = (((np.arange(k) + 0.5) / k).astype(np.float32)[np.newaxis],)
         # its own stream: exploration draws from default_rng(seed)
         self._rng = np.random.default_rng([seed, 1])
+        self._rescales = config.value_rescaling
 
     @classmethod
     def describe(cls, config: Any, spaces: Spaces) -> dict[str, Any] | None:
@@ -50,7 +52,7 @@ class IqnPolicy(ValuePolicy):
         fractions = config.n_action_quantiles
         return {
             **described,
-            "head": "quantiles",
+            "head": "rescaled_quantiles" if config.value_rescaling else "quantiles",
             "cosines": config.n_cosines,
             "fractions": fractions,
         }
@@ -59,6 +61,11 @@ class IqnPolicy(ValuePolicy):
         """The mean over the quantile fractions ``(1, K)``: ``(B, A)``."""
         (taus_1K,) = constants
         return network(obs, taus_1K).mean(1)
+
+    def learned(self, values: NDArray[Any]) -> NDArray[Any]:
+        """See `ValuePolicy.learned`: the network's are restored, so that their mean is theirs."""
+        learned: NDArray[Any] = rescale(np, values) if self._rescales else values
+        return learned
 
     def explore(self, obs: Columns) -> NDArray[np.int64]:
         """Exploring actions ``(E, *shape)``, by values at fractions drawn now."""
@@ -80,4 +87,4 @@ def build_agent(config: IqnConfig, spaces: Spaces, *, device: str, seed: int) ->
     return IqnAgent(config, spaces, device=device, seed=seed)
 
 
-KIND = network_agent(IqnConfig, build_agent, ActingHead(IqnPolicy, QuantileLayers, DiscreteActions))
+KIND = network_agent(IqnConfig, build_agent, ActingHead(IqnPolicy, acting_layers, DiscreteActions))

@@ -72,9 +72,11 @@ class RecurrentIqnAgent(WindowLearner, IqnAgent):
         taus_PK = self._draw_taus(y_PH, config.n_action_quantiles)
         taus_PM = self._draw_taus(y_PH, config.n_target_quantiles)
         if config.double:
-            q_PA = self.online.output(y_PH, taus_PK).mean(dim=1)
+            q_PA = self.means(self.online.output(y_PH, taus_PK))
         else:
-            q_PA = self.target.output(y_t_PH, taus_PK).mean(dim=1)
+            q_PA = self.means(self.target.output(y_t_PH, taus_PK))
         z_PM = self._heads.of(self.target.output(y_t_PH, taus_PM), self._heads.best(q_PA))
         z_BSM = z_PM.view(len(window.lengths), -1, config.n_target_quantiles)
-        return n_step_targets(window, z_BSM, config.n_step, config.discount).sums()
+        targets = n_step_targets(window, z_BSM, config.n_step, config.discount)
+        returns_R, discounts_R, z_RM = (part.flatten(0, 1) for part in targets)
+        return self.bootstrap(returns_R.unsqueeze(1), discounts_R.unsqueeze(1), z_RM)

@@ -212,6 +212,11 @@ class OutboxFiles:
         if not hasattr(os, "pread"):
             raise OutboxSystemError
         self._folder = OutboxFolder(directory)
+        if why := self._folder.unlocked:
+            self.faults.append(
+                f"{directory}: a manager of another host is not kept out ({why}): see that none is "
+                "started there; this one leaves the folder to it once it notices that"
+            )
         try:
             self._read_all()
         except BaseException:

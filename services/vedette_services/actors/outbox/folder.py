@@ -21,8 +21,10 @@ from typing import Final
 
 from vedette_rl.storage.system import lock_file, sync_file
 from vedette_services.errors import OutboxInUseError, OutboxLinkError
+from vedette_services.run.shared_locks import describe_local_locks
 
 _LOCK: Final = "lock"
+_MARK_BYTES: Final = 64
 
 
 class OutboxFolder:
@@ -44,8 +46,11 @@ class OutboxFolder:
         self._directory = directory
         self._path = directory / _LOCK
         self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.unlocked = describe_local_locks(directory)
+        """Why the lock may not keep a process of another host out; "": it does."""
         try:
-            lock_file(self.descriptor)
+            if not lock_file(self.descriptor):
+                self.unlocked = "its file system has no locks"
         except BlockingIOError as error:
             os.close(self.descriptor)
             raise OutboxInUseError(directory) from error
@@ -66,6 +71,8 @@ class OutboxFolder:
             found = self._path.stat()
             if not self._is_locked(found):
                 self._lock_again()
+            elif self._mark and os.pread(self.descriptor, _MARK_BYTES, 0) != self._mark:
+                raise self._is_taken()  # by another host, where locks keep none out
             if doubtful:
                 self._write_mark()
         except FileNotFoundError:
@@ -96,13 +103,12 @@ class OutboxFolder:
         """
         descriptor = os.open(self._path, os.O_RDWR)
         try:
-            if not self._mark or os.pread(descriptor, 64, 0) != self._mark:
+            if not self._mark or os.pread(descriptor, _MARK_BYTES, 0) != self._mark:
                 raise self._absence(is_other=True)
             lock_file(descriptor)
         except BlockingIOError as error:
             os.close(descriptor)
-            why = "another manager uses it now"
-            raise OSError(errno.EBUSY, why, str(self._directory)) from error
+            raise self._is_taken() from error
         except BaseException:
             os.close(descriptor)
             raise
@@ -110,6 +116,9 @@ class OutboxFolder:
         self.descriptor = descriptor
         with contextlib.suppress(OSError):  # of a disk that is gone
             os.close(before)
+
+    def _is_taken(self) -> OSError:
+        return OSError(errno.EBUSY, "another manager uses it now", str(self._directory))
 
     def _absence(self, is_other: bool) -> OSError:
         why = "another folder is in its place" if is_other else "it is not there"

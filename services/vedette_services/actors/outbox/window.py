@@ -363,6 +363,7 @@ class OutboxWindow:
             failures=failures,
             features=(OUTBOX,),
             ended=self.session.ended,
+            memory_rows=0 if self.session.ended else self._files.rows_in_memory_alone,
         )
 
     def stats(self) -> dict[str, float]:

@@ -210,6 +210,7 @@ def _manager(member: FleetMember, actors: tuple[ActorStatus, ...], now: float) -
         actors_hidden=len(report.actors) - len(actors),
         window=WindowStatus(report.window_batches, report.window_bytes, report.delay_s or 0.0),
         outbox=OUTBOX in report.features,
+        memory_rows=report.memory_rows,
         failures=report.failures,
         last_seen_s=round(max(0.0, now - member.seen), 3),
     )

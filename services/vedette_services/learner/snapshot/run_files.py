@@ -8,11 +8,11 @@ from pathlib import Path
 
 from vedette_rl.replay.ring_parts import BLOCK_BYTES, Pause
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_rl.storage.regular_files import open_regular
+from vedette_rl.storage.regular_files import open_new_to_append, open_regular
 from vedette_rl.storage.state_file import META_FILE, STATE_FILE
 from vedette_rl.storage.system import sync_file
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.snapshot_directory import StoredFile, file_digest
+from vedette_services.run.snapshot_directory import StoredFile, file_digest, new_digest
 
 _CHECKPOINTS = "checkpoints/"
 
@@ -113,10 +113,14 @@ class RunFilesCopy:
         self._made += 1
         name = f"{self._prefix}-{self._made}"
         target = self._folder / name
-        with target.open("xb") as copy:
+        size = 0
+        digest = new_digest()  # of what was written, and not of what somebody has made of it
+        with open_new_to_append(target) as copy:
             for piece in pieces:
                 copy.write(piece)
+                size += len(piece)
+                digest.update(piece)
                 pause(len(piece))
             copy.flush()
             sync_file(copy.fileno())
-        return StoredFile(inner, name, target.stat().st_size, file_digest(target))
+        return StoredFile(inner, name, size, digest.hexdigest())

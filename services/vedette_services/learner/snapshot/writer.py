@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import secrets
 import socket
@@ -30,6 +31,8 @@ from vedette_services.run.snapshot_directory import (
     is_stranger,
     new_name,
 )
+
+log = logging.getLogger("vedette.snapshot")
 
 
 class SnapshotWriter:
@@ -66,6 +69,8 @@ class SnapshotWriter:
         self._synced_file = open_file(replay / SYNCED, writable=True)
         self._writer = f"{self._starts.newest}-{secrets.token_hex(4)}"
         self._follows = ""  # the name of the generation from which the copies go on
+        self._verified: int | None = None  # the number of the last one that was
+        self._damage = ""  # that was logged last
         self._rows = PartsCopy(root, f"rows-{self._writer}", ColumnEntries(self._reader.columns))
         self._frames: PartsCopy | None = None
         if self._reader.shared:
@@ -109,6 +114,7 @@ class SnapshotWriter:
             self._follows = ""
             return None
         self._follows = generation.name
+        self._verified = generation.number
         self._note(generation)
         self._directory.prune(start.name for start in self._starts.starts[:-1])
         return generation
@@ -149,6 +155,7 @@ class SnapshotWriter:
         """Have the copies go on from the newest generation; from nothing, where that is not whole:
         then all is copied anew."""
         newest = view.newest
+        self._log_damage(view)
         if newest is not view.whole or (
             newest is not None
             and (
@@ -165,6 +172,24 @@ class SnapshotWriter:
             self._frames.give_up(newest.ring.frames if newest else ())
         self._files.give_up(newest.files if newest else ())
         self._directory.remove_leftovers(self._writer)
+
+    def _log_damage(self, view: SnapshotView) -> None:
+        """Log, once, that the directory has lost what was called safe in it."""
+        newest = view.newest
+        alone = "until it is there again, rows that were safe are on this learner's disk alone"
+        damage = ""
+        if newest is not None and newest is not view.whole:
+            missing = self._directory.describe_missing(newest)
+            damage = f"{missing}, and {newest}, needs it: all is copied anew; {alone}"
+        elif self._verified is not None and (newest is None or newest.number < self._verified):
+            has = str(newest) if newest is not None else "nothing"
+            unread = f"{self._root / view.unreadable[0]} cannot be read" if view.unreadable else ""
+            why = unread or "it was put back from an older copy, or wiped"
+            damage = f"{why}: its newest is {has}, where generation {self._verified} was; the rest "
+            damage += f"is copied again; {alone}"
+        if damage and damage != self._damage:
+            log.warning("learner.snapshot: %s", damage)
+        self._damage = damage
 
     def _copy_rows(self, synced: SyncedCommit, pause: Pause) -> None:
         """Copy the rows of a sync, and what they share, as far as they are still needed."""

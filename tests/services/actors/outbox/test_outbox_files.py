@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from vedette_services.actors.outbox import files as files_module
+from vedette_services.actors.outbox import folder as folder_module
 from vedette_services.actors.outbox.files import HeldBatch, OutboxFiles, Session
 from vedette_services.actors.outbox.records import FORMAT, MAGIC, RECORD_BYTES
 from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxLinkError
@@ -405,6 +406,35 @@ def test_a_folder_that_another_process_has_used_meanwhile_is_left_to_it(tmp_path
     other.close()
     look(files, 2.0)
     assert files.away is not None, "it has not this process's mark any more"
+
+
+def test_a_folder_that_another_host_uses_where_no_lock_keeps_it_out_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes this session for one that has ended, and deletes its files."""
+    monkeypatch.setattr(folder_module, "lock_file", lambda file: False)
+    files = open_files(tmp_path)
+    assert "is not kept out (its file system has no locks)" in files.faults[0]
+    session = begin(files)
+    append(files, session, 2)
+    look(files, 1.0)
+    assert files.away is None
+    other = open_files(tmp_path)
+    [ended] = other.sessions
+    append(files, session)
+    look(files, 2.0)
+    assert files.away is not None
+    assert str(files.away.strerror) == "another manager uses it now"
+    assert files.rows_in_memory_alone == 4, "what the other one has not read is not in its hands"
+    other.free_below(ended, 2)
+    append(files, session)
+    look(files, 3.0)
+    assert list(tmp_path.glob("*.outbox")) == [], "nothing is written there any more"
+    assert batches(files, session) == numbers(4)
+    other.sync()
+    assert other.away is None
+    other.close()
+    files.close()
 
 
 def test_what_is_safe_is_deleted_once_the_folder_is_back(tmp_path: Path) -> None:

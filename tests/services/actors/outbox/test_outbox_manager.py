@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from manager_rig import RUN, Rig, logged_text, of, sent
+from manager_rig import ROWS, RUN, Rig, logged_text, of, sent
 
 from vedette_protocol.messages import OUTBOX, Ack, Batch, Refusal, Report, Stop
 from vedette_services.actors.instructions import (
@@ -498,6 +499,7 @@ def test_live_samples_do_not_wait_for_files_that_are_away_and_those_are_sent_onc
     host.sync()
     said = logged_text(rig.tick(1.0))
     assert f"the outbox {host.directory} is away (it is not there)" in said
+    assert "4 samples are in memory alone, kept no better than without an outbox" in said
     assert "8 samples in its files are sent once it is back" in said
     assert sent(host.ack(100, credit=8)) == [2, 3, 4], "which are in memory"
     assert reports(rig.tick(2.0))[101].produced == 0
@@ -531,6 +533,8 @@ def test_actors_wait_while_memory_is_full_and_the_outbox_is_away(host: Host) -> 
         rig.batch()
         made += 1
     assert made == 6, "payloads of 16 bytes in 100"
+    assert reports(rig.state.send_report(1.0))[100].memory_rows == 6 * ROWS
+    assert rig.state.stats(1.0)["memory_rows"] == 6 * ROWS
     assert not rig.state.has_room_for(16)
     assert "actors wait until it is back" in logged_text(rig.state.on_no_room(16, 1.0))
     said = logged_text(rig.state.leave("asked to stop", 2.0) + rig.tick(30.0))
@@ -550,3 +554,56 @@ def test_the_oldest_samples_in_memory_go_while_the_outbox_is_away_where_they_are
     for _ in range(10):
         rig.batch()
     assert host.held[100] == [0, *range(5, 11)], "what is on the disk is kept"
+
+
+def test_what_is_in_memory_alone_is_kept_as_without_an_outbox_and_counted_until_it_is_written(
+    host: Host,
+) -> None:
+    """It is freed once the learner has stored it, and a kill loses it: `memory_rows` says so."""
+    rig = host.start()
+    host.ack(100, credit=8)
+    rig.batch()
+    host.sync()
+    away = host.directory.rename(host.directory.with_name("away"))
+    host.sync()
+    rig.tick(1.0)
+    for _ in range(3):
+        rig.batch()
+    assert reports(rig.state.send_report(1.0))[100].memory_rows == 3 * ROWS
+    assert rig.state.stats(1.0)["memory_rows"] == 3 * ROWS
+    host.ack(100, 2, safe=0)
+    assert host.held == {100: [0, 2, 3]}, "what is in a file waits until it is safe"
+    assert reports(rig.state.send_report(1.1))[100].memory_rows == 2 * ROWS
+    away.rename(host.directory)
+    host.sync()
+    rig.tick(2.5)
+    assert reports(rig.state.send_report(2.5))[100].memory_rows == 0
+    host.directory.rename(away)
+    host.sync()
+    rig.tick(3.0)
+    rig.batch()
+    away.rename(host.directory)
+    host.kill()
+    rig = host.start()
+    assert host.held == {100: [0, 2, 3], 200: []}, "as the table says: a kill meanwhile loses it"
+
+
+def test_a_disk_that_takes_no_writes_is_named_with_the_samples_that_it_lacks(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = host.start()
+    host.ack(100, credit=0)
+
+    def full(descriptor: int, parts: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "writev", full)
+    for _ in range(2):
+        rig.batch()
+    said = logged_text(rig.tick(1.0))
+    assert f"samples cannot be kept in {host.directory}: No space left" in said
+    assert "8 samples are in memory alone, kept no better than without an outbox" in said
+    assert "lost if this manager is killed, and freed once the learner has stored them" in said
+    rig.batch()
+    assert "in memory alone" not in logged_text(rig.tick(20.0)), "it is not said at each change"
+    assert "12 samples are in memory alone" in logged_text(rig.tick(40.0))

@@ -222,3 +222,11 @@ def test_what_a_ledger_may_have_forgotten_is_refused_and_nothing_else(
     holds: dict[str, Any] = {"produced": 4, "window_rows": 4, "sequenced": sent}
     state.on_samples(report_frames(**holds, features=features), now)
     assert state.ledger.has_account("m", 5) is opens
+
+
+def test_the_status_counts_what_an_outbox_could_not_write() -> None:
+    state = gateway(admitted=())
+    state.on_samples(report_frames(incarnation=6, **OF_OUTBOX, memory_rows=1200), 0.5)
+    assert [member.memory_rows for member in state.fleet.status(0.5)] == [1200]
+    state.on_samples(report_frames(incarnation=6, **OF_OUTBOX), 1.0)
+    assert [member.memory_rows for member in state.fleet.status(1.0)] == [0]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
+import re
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +22,7 @@ from counting_rows import DTYPE, assert_rows, insert, stamp
 
 from vedette_rl.replay import ring_files, ring_parts
 from vedette_rl.replay.ring import RingWriter
-from vedette_rl.replay.ring_parts import RingRestore
+from vedette_rl.replay.ring_parts import BLOCK_BYTES, RingRestore
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.errors import (
     NoSnapshotError,
@@ -29,7 +34,7 @@ from vedette_services.learner.snapshot import run_files
 from vedette_services.learner.snapshot.writer import SnapshotWriter
 from vedette_services.run import from_snapshot, snapshot_directory
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.from_snapshot import restore_run
+from vedette_services.run.from_snapshot import remove_leftovers, restore_run
 from vedette_services.run.replay_starts import ReplayStarts
 from vedette_services.run.snapshot_directory import Generation, SnapshotDirectory
 
@@ -418,6 +423,99 @@ def test_a_part_that_is_gone_is_noticed_and_all_rows_are_copied_anew(
     assert_restored(tmp_path / "new", 400)
 
 
+@pytest.mark.parametrize("place", ["before", "while it is copied"])
+def test_a_part_that_is_cut_short_makes_nothing_safe_until_all_is_copied_anew(
+    learner: Learner, tmp_path: Path, place: str
+) -> None:
+    """What is appended behind the cut would leave a hole in a file of the right size."""
+    learner.insert(300)
+    learner.sync()
+    part = learner.snapshot / learner.take().ring.rows[0].name
+
+    def cut(size: int) -> None:
+        with part.open("r+b") as file:
+            file.truncate(50)
+
+    learner.insert(100)
+    learner.sync()
+    if place == "before":
+        cut(0)
+    else:
+        assert learner.writer.take(cut) is None
+    learner.take()
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 400)
+
+
+def test_a_checkpoints_copy_that_is_cut_short_meanwhile_makes_no_generation(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.run.config_file.write_text("seed = 1\n" + "#" * (BLOCK_BYTES + 100))
+
+    def cut(size: int) -> None:
+        for path in learner.snapshot.glob("file-*"):
+            os.truncate(path, 5)
+
+    assert learner.writer.take(cut) is None
+    learner.take()
+    restore_run(learner.snapshot, tmp_path / "new")
+    restored = RunDirectory(tmp_path / "new").config_file
+    assert restored.read_text() == learner.run.config_file.read_text()
+
+
+def test_a_generation_of_a_clock_that_was_ahead_has_no_age(
+    learner: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be "0 s ago", however old it is."""
+    learner.take()
+    assert re.search(r"written \d s ago", restore_run(learner.snapshot, tmp_path / "a")[0])
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 7200.0)
+    [first, *_] = restore_run(learner.snapshot, tmp_path / "b")
+    assert re.search(r"clock that is 7,[12]\d\d s ahead of this host's: no age is known", first)
+
+
+@pytest.mark.parametrize("damage", ["part gone", "part cut short", "generation", "older", "wiped"])
+def test_what_a_snapshot_has_lost_is_logged_once_and_that_rows_are_here_alone(
+    learner: Learner, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    for _ in range(2):
+        learner.insert(100)
+        learner.sync()
+        newest = learner.take()
+        if not (tmp_path / "older").exists():
+            shutil.copytree(learner.snapshot, tmp_path / "older")
+    part = learner.snapshot / newest.ring.rows[0].name
+    match damage:
+        case "part gone":
+            part.unlink()
+        case "part cut short":
+            os.truncate(part, 50)
+        case "generation":
+            os.truncate(learner.snapshot / newest.file_name, 50)
+        case _:
+            shutil.rmtree(learner.snapshot)
+            if damage == "older":
+                (tmp_path / "older").rename(learner.snapshot)
+    said = {
+        "part gone": f"{part} is missing, and generation 2 of",
+        "part cut short": f"{part} is cut short",
+        "generation": f"{learner.snapshot / newest.file_name} cannot be read: its newest is",
+        "older": "it was put back from an older copy, or wiped: its newest is generation 1 of",
+        "wiped": "it was put back from an older copy, or wiped: its newest is nothing, where",
+    }[damage]
+    if damage == "wiped":
+        learner.snapshot.mkdir()
+    learner.take()
+    learner.take()
+    lines = [line for line in caplog.messages if said in line]
+    assert len(lines) == 1, caplog.messages
+    assert "rows that were safe are on this learner's disk alone" in lines[0]
+    assert len(caplog.messages) == 1
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 200)
+
+
 def test_a_directory_that_is_away_is_not_made_anew(learner: Learner, tmp_path: Path) -> None:
     learner.take()
     learner.snapshot.rename(tmp_path / "unmounted")
@@ -664,3 +762,80 @@ def test_a_directory_that_is_a_link_to_nothing_is_away(tmp_path: Path, learners:
     learners.callback(learner.stop)
     with pytest.raises(FileNotFoundError, match=r"is a link to .*unmounted, and there is nothing"):
         learner.take()
+
+
+COPIES = """
+import sys
+from pathlib import Path
+from vedette_services.run.from_snapshot import restore_run
+
+def wait(run):
+    print(run, flush=True)
+    sys.stdin.read()
+
+restore_run(Path(sys.argv[1]), Path(sys.argv[2]), wait)
+"""
+
+
+@contextlib.contextmanager
+def copying(learner: Learner, out: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A process that makes a run from the snapshot, and the directory that it copies into."""
+    command = [sys.executable, "-c", COPIES, str(learner.snapshot), str(out)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process, Path(process.stdout.readline().strip())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_a_start_left_that_was_killed_while_it_copied_is_removed_by_the_next_one(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.insert(300)
+    learner.sync()
+    learner.take()
+    with copying(learner, tmp_path / "new") as (process, aside):
+        assert (aside / "replay").is_dir()
+        process.kill()
+        process.wait()
+    elsewhere = aside.with_name(".new.7.1.12.new")
+    elsewhere.mkdir()
+    of_another = aside.with_name(aside.name.replace(".new.", ".newer.", 1))
+    of_another.mkdir()
+    lines = remove_leftovers(tmp_path / "new")
+    assert lines[0] == f"removed {aside}: a start that was killed has left it"
+    assert f"{elsewhere} stays: it is of another host" in lines[1]
+    assert len(lines) == 2
+    assert not aside.exists()
+    assert of_another.is_dir()
+    restore_run(learner.snapshot, tmp_path / "new")
+    assert_restored(tmp_path / "new", 300)
+
+
+def test_two_starts_into_one_directory_at_a_time_take_the_snapshot_over_once(
+    learner: Learner, tmp_path: Path
+) -> None:
+    """The later one would take it from the first, and find the name taken."""
+    learner.take()
+    with copying(learner, tmp_path / "new") as (process, aside):
+        assert remove_leftovers(tmp_path / "new") == []
+        with pytest.raises(NoSnapshotError, match=rf"process {process.pid} makes .*/new now"):
+            restore_run(learner.snapshot, tmp_path / "new")
+        assert (aside / "replay").is_dir()
+        learner.take()
+
+
+def test_a_start_whose_name_is_taken_meanwhile_takes_no_snapshot_over(
+    learner: Learner, tmp_path: Path
+) -> None:
+    learner.take()
+
+    def take_name(run: Path) -> None:
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "mine").touch()
+
+    with pytest.raises(NoSnapshotError, match="new is there already"):
+        restore_run(learner.snapshot, tmp_path / "new", take_name)
+    learner.take()
