@@ -1,4 +1,4 @@
-"""Refuses a replay that begins empty beside a snapshot of another one, before it erases anything."""
+"""Refuses an empty replay beside a snapshot of another one, before anything is erased."""
 
 from __future__ import annotations
 

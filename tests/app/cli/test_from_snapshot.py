@@ -233,3 +233,26 @@ def test_an_empty_replay_may_begin_beside_an_empty_snapshot(tmp_path: Path, snap
     config = configured(f"learner.snapshot={root}", env="CartPole-v1")
     check_snapshot_of_new_replay(config, tmp_path / "run", Start.of(fresh=True, force=True))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        (
+            ["--keys", "none", "--bind", "127.0.0.1"],
+            "none: holds no keys; copy the first learner's folder of keys there",
+        ),
+        (["--bind", "0.0.0.0"], "copy the first learner's folder of keys here and give --keys DIR"),
+    ],
+)
+def test_no_new_keys_are_advised_for_a_learner_that_goes_on(
+    vedette: Run, options: list[str], fix: str
+) -> None:
+    """They would lock out every manager of the first one."""
+    status, said = vedette("learner", "--from-snapshot", "snapshot", "--out", "new", *options)
+    assert status == 2, said
+    assert fix in said
+    assert "keys new" not in said
+    status, said = vedette("learner", "--env", "CartPole-v1", "--out", "new", *options)
+    assert status == 2, said
+    assert "keys new" in said
