@@ -14,7 +14,8 @@
     │   ├── RunInUseError              another learner runs in a run directory
     │   ├── OutboxInUseError           another manager uses an outbox; OutboxFormatError: a later
     │   │                              release has written it; OutboxSystemError: not on Windows;
-    │   │                              OutboxLinkError: its folder is a link that leads nowhere
+    │   │                              OutboxLinkError: its folder is a link that leads nowhere;
+    │   │                              OutboxReadOnlyError: its disk takes no writes
     │   ├── NotARunError               a folder that holds no run
     │   ├── ImportPermissionError      a run's own configuration imports what nobody has allowed
     │   └── NotInRunError              a run that lacks what was asked of it
@@ -341,6 +342,21 @@ class OutboxLinkError(UsageError):
         super().__init__(
             f"the outbox {directory} is a link to {target}, and there is nothing: mount its disk, "
             "or make that folder"
+        )
+        self.directory = directory
+
+
+class OutboxReadOnlyError(UsageError):
+    """The folder of an outbox is on a disk that takes no writes.
+
+    Args:
+        directory: it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"the outbox {directory} is on a disk that is mounted read-only: mount it writable: "
+            "what is in it is sent then"
         )
         self.directory = directory
 

@@ -117,7 +117,7 @@ def learner(
 
     set_up_logging(log_format)
     folder = chosen_keys(keys, insecure)
-    address = _address(bind, folder, insecure=insecure)
+    address = _address(bind, folder, insecure=insecure, of_first=from_snapshot is not None)
     metrics = _metrics_address(metrics_port)
     if from_snapshot is not None:
         place = _place_on_this_host(
@@ -236,14 +236,19 @@ def _plan(
     return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
 
 
-def _address(bind: str, keys: Path | None, *, insecure: bool) -> Address:
-    """Return where to listen; reads the keys, so that wrong ones are told before the start."""
+def _address(bind: str, keys: Path | None, *, insecure: bool, of_first: bool) -> Address:
+    """Return where to listen; reads the keys, so that wrong ones are told before the start.
+
+    Args:
+        of_first: they are to be the first learner's, from whose snapshot this one goes on.
+    """
     from vedette_services.net.addresses import Address, port_warning
     from vedette_services.net.keys import LearnerKeys
 
     if keys is not None:
-        LearnerKeys.read(keys)
-    address = Address.parse(bind).to_bind(keys=keys is not None, insecure=insecure)
+        LearnerKeys.read(keys, of_first=of_first)
+    has_keys = keys is not None
+    address = Address.parse(bind).to_bind(keys=has_keys, insecure=insecure, of_first=of_first)
     if warning := port_warning(address):
         _log.warning("%s", warning)
     return address

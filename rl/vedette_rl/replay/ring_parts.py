@@ -51,6 +51,10 @@ PART_BYTES = 64 << 20
 
 BLOCK_BYTES = 4 << 20
 
+PART_MAX_BYTES = PART_BYTES + BLOCK_BYTES + (64 << 10)
+"""A part takes less, where an entry is no larger than a block. So much of its parts may be of
+entries that the ring has no more: a part goes once all of its entries are gone."""
+
 _BLOCK = struct.Struct("<8sQQQI4x")  # magic, first entry, entries, bytes, checksum of these
 _MAGIC = b"vdtpart1"
 

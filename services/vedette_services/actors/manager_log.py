@@ -203,7 +203,10 @@ class ManagerLog:
         for fault in files.faults:
             self._faults.add("outbox", fault)
         files.faults.clear()
-        done: list[Instruction] = [WriteLog("error", line) for line in self._faults.due_lines(now)]
+        lines = [f"outbox: {damage}" for damage in files.damage]  # once, as the folder was read
+        files.damage.clear()
+        lines += self._faults.due_lines(now)
+        done: list[Instruction] = [WriteLog("error", line) for line in lines]
         if (files.away is not None) != self._is_away:
             self._is_away = files.away is not None
             done.append(self._describe_away(files))

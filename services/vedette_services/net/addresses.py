@@ -112,22 +112,25 @@ class Address:
             raise AddressError(str(self), f"host {self.host!r} does not resolve", fix) from e
         return [Address(host, self.port) for host in dict.fromkeys(str(e[4][0]) for e in infos)]
 
-    def to_bind(self, *, insecure: bool, keys: bool = False) -> Address:
+    def to_bind(self, *, insecure: bool, keys: bool = False, of_first: bool = False) -> Address:
         """This address for a learner to listen at.
 
         Args:
             insecure: any peer that reaches it is admitted.
             keys: only those with a listed key may.
+            of_first: a learner goes on elsewhere, with the first one's keys if that had any.
 
         Raises:
             UsageError: the network could reach it, and the user did not say that it may.
         """
         address = min(self.resolved(), key=lambda candidate: not candidate.ipv4)
         if not (address.loopback or keys or insecure):
+            make = "make keys with `vedette keys new DIR`"
+            if of_first:
+                make = "copy the first learner's folder of keys here"
             raise UsageError(
-                f"--bind {self}: anyone who reaches this address could send samples; make keys "
-                "with `vedette keys new DIR` and give --keys DIR, or say --insecure if you trust "
-                "the whole network"
+                f"--bind {self}: anyone who reaches this address could send samples; {make} and "
+                "give --keys DIR, or say --insecure if you trust the whole network"
             )
         return address
 

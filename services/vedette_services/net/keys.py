@@ -184,8 +184,12 @@ class LearnerKeys:
     pair: KeyPair
 
     @classmethod
-    def read(cls, directory: Path) -> LearnerKeys:
+    def read(cls, directory: Path, *, of_first: bool = False) -> LearnerKeys:
         """The learner's part of a folder made by `vedette keys new`.
+
+        Args:
+            of_first: a learner goes on elsewhere, and managers let it in with the first one's keys
+                alone.
 
         Raises:
             KeysError: it has none, others can read it, or anybody could add keys to it.
@@ -195,7 +199,12 @@ class LearnerKeys:
                 raise KeysError(
                     directory, "is an actor host's folder", "a learner needs the one it came from"
                 )
-            raise KeysError(directory, "holds no keys", f"make them: vedette keys new {directory}")
+            fix = f"make them: vedette keys new {directory}"
+            if of_first:
+                fix = (
+                    "copy the first learner's folder of keys there: new ones lock out its managers"
+                )
+            raise KeysError(directory, "holds no keys", fix)
         check_admitted(directory / ADMITTED)
         return cls(directory.absolute(), read_secret(directory / LEARNER_SECRET))
 

@@ -383,6 +383,22 @@ def snapshot_root(config: RunConfig) -> Path | None:
     return None if named is None else Path(named).absolute()
 
 
+def check_in_place(root: Path, starts: ReplayStarts) -> None:
+    """Check that a snapshot's directory is in its place, or may be made there: one in which a
+    generation of this replay was verified on a mounted disk is not, while that is not mounted.
+
+    Raises:
+        OSError: gives the reason.
+    """
+    if root.is_symlink() and not root.exists():
+        why = f"it is a link to {root.readlink()}, and there is nothing"
+        raise OSError(errno.ENOENT, why, str(root))
+    if root.exists() and not root.is_dir():
+        raise OSError(errno.ENOTDIR, "it is no folder", str(root))
+    if starts.snapshot == str(root) and starts.is_mount and not root.is_mount():
+        raise OSError(errno.ENOTCONN, "its disk is not mounted", str(root))
+
+
 def is_stranger(newest: Generation, starts: ReplayStarts, inserted: int) -> bool:
     """Return True if a replay is no descendant of the newest generation.
 

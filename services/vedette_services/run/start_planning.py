@@ -53,6 +53,8 @@ from vedette_services.run.resume import (
     has_decided,
 )
 from vedette_services.run.shared_locks import describe_local_locks
+from vedette_services.run.snapshot_of_new_replay import check_snapshot_of_new_replay
+from vedette_services.run.snapshot_room import describe_little_room
 from vedette_services.run.sources import check_sources
 from vedette_services.run.start import RESUME, Start
 from vedette_services.run.start_plan import StartPlan
@@ -109,6 +111,7 @@ def _plan(
     if not start.fresh and has_decided(run):
         raise UsageError(f"--out {out}: another start changes its settings; try again")
     check_fresh(out, start)
+    check_snapshot_of_new_replay(config, out, start)
     check_kind(out, start)
     check_saved_imports(config, out, start)
     check_import_names(config)
@@ -143,7 +146,8 @@ def _plan(
         network = describe_input(config.agent, observation)
     device = "" if start.custom_loop else describe_device(config.learner.device)
     repeats = storage or describe_repeats(config, spaces, layout)
-    described = [budget, *sources.lines, device, network, repeats, *lines]
+    room = describe_little_room(config, layout, start)
+    described = [budget, room, *sources.lines, device, network, repeats, *lines]
     described.append(describe_evaluation_bound(config, probe))
     described.append(describe_sequences(config))
     described += describe_altered_evaluations(config, probe)

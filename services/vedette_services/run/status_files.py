@@ -53,6 +53,8 @@ def read_best(directory: Path) -> Eval:
 def clear_status_records(run: RunDirectory, *, new_best: bool = False) -> None:
     """Remove the records of an earlier start, whose last phase was "done".
 
+    Call it before any of them is opened to be read: a reader keeps the file that it has found.
+
     The best evaluation is known from then on, long before the evaluator is, unless it does not
     count any more (`new_best`).
 
@@ -67,6 +69,9 @@ def clear_status_records(run: RunDirectory, *, new_best: bool = False) -> None:
     _clear(run.reported_map, ReportedEvaluation, has_room)
     for process in PROCESSES:
         _clear(run.heartbeat_map(process), Heartbeat, has_room)
+    if run.snapshot_map.exists():  # few runs have one
+        _clear(run.snapshot_map, SnapshotProgress, has_room)
+    run.safe_map.unlink(missing_ok=True)
     run.evaluated_map.unlink(missing_ok=True)
 
 

@@ -23,6 +23,8 @@ from vedette_services.learner.snapshot.keeper import SnapshotKeeper
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.snapshot_directory import Generation, SnapshotDirectory
+from vedette_services.run.snapshot_of_new_replay import check_snapshot_of_new_replay
+from vedette_services.run.start import Start
 
 Run = Callable[..., tuple[int, str]]
 
@@ -187,3 +189,70 @@ def test_a_start_that_is_killed_while_it_copies_leaves_nothing_to_the_next_one(
     assert f"removed {left.name}: a start that was killed has left it" in said
     assert_nothing_was_taken(first)
     assert list(tmp_path.iterdir()) == []
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "snapshot", "why"),
+    [
+        (["--fresh", "--force"], "snapshot", "--fresh: learner.snapshot={} has rows of another"),
+        (["--new-replay"], "snapshot", "--new-replay: learner.snapshot={} has rows of another"),
+        (["--fresh", "--force"], "gone/snapshot", "--fresh: learner.snapshot={} cannot be reached"),
+        (["--new-replay"], "link", "--new-replay: learner.snapshot={} cannot be reached (it is a"),
+    ],
+)
+def test_an_empty_replay_is_refused_beside_its_snapshot_before_anything_is_erased(
+    vedette: Run, tmp_path: Path, options: list[str], snapshot: str, why: str
+) -> None:
+    first = First(tmp_path)
+    first.close()
+    (tmp_path / "link").symlink_to(tmp_path / "missing")
+    root = tmp_path / snapshot
+    before = _contents(tmp_path / "first"), _contents(tmp_path / "snapshot")
+    status, said = vedette(
+        *("learner", "--env", "CartPole-v1", "--out", "first", *options),
+        *("--bind", f"127.0.0.1:{free_port()}", "--set", f"learner.snapshot={root}"),
+    )
+    assert status == 2, said
+    assert why.format(root) in said
+    assert "or name another one; nothing has changed" in said
+    assert before == (_contents(tmp_path / "first"), _contents(tmp_path / "snapshot"))
+
+
+@pytest.mark.parametrize("snapshot", ["empty", "new", "none"])
+def test_an_empty_replay_may_begin_beside_an_empty_snapshot(tmp_path: Path, snapshot: str) -> None:
+    (tmp_path / "empty").mkdir()
+    root = "none" if snapshot == "none" else str(tmp_path / snapshot)
+    config = configured(f"learner.snapshot={root}", env="CartPole-v1")
+    check_snapshot_of_new_replay(config, tmp_path / "run", Start.of(fresh=True, force=True))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        (
+            ["--keys", "none", "--bind", "127.0.0.1"],
+            "none: holds no keys; copy the first learner's folder of keys there",
+        ),
+        (["--bind", "0.0.0.0"], "copy the first learner's folder of keys here and give --keys DIR"),
+    ],
+)
+def test_no_new_keys_are_advised_for_a_learner_that_goes_on(
+    vedette: Run, options: list[str], fix: str
+) -> None:
+    """They would lock out every manager of the first one."""
+    status, said = vedette("learner", "--from-snapshot", "snapshot", "--out", "new", *options)
+    assert status == 2, said
+    assert fix in said
+    assert "keys new" not in said
+    status, said = vedette("learner", "--env", "CartPole-v1", "--out", "new", *options)
+    assert status == 2, said
+    assert "keys new" in said

@@ -104,6 +104,21 @@ def test_a_copy_that_follows_a_ring_is_restored_with_the_rows_that_it_keeps(
     assert copies.copy.parts[0].first > 0  # what is not needed any more is not listed
 
 
+def test_a_copy_takes_the_ring_and_less_than_one_part_of_older_rows(
+    copier: tuple[RingWriter, Copier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block, part = 10, 100  # rows
+    monkeypatch.setattr(ring_parts, "BLOCK_BYTES", block * DTYPE.itemsize)
+    monkeypatch.setattr(ring_parts, "PART_BYTES", part * DTYPE.itemsize)
+    ring, copies = copier
+    most = 0
+    for _ in range(300):
+        insert(ring, 17)
+        state = copies.follow()
+        most = max(most, sum(part.end - part.first for part in state.rows))
+    assert CAPACITY + part // 2 < most <= CAPACITY + part + block
+
+
 def test_rows_that_the_ring_has_overwritten_are_not_copied(
     copier: tuple[RingWriter, Copier], tmp_path: Path
 ) -> None:

@@ -1,11 +1,20 @@
 """What the learner's processes tell each other."""
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from vedette_rl.storage.state_file import write_state
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.status_files import clear_status_records
-from vedette_services.status.records import StatusRecordReader, StatusRecordWriter, TrainerStatus
+from vedette_services.status.records import (
+    SnapshotProgress,
+    StatusRecordReader,
+    StatusRecordWriter,
+    TrainerStatus,
+)
 from vedette_services.status.status import Eval
 
 
@@ -49,3 +58,19 @@ def test_the_best_evaluation_of_earlier_starts_is_known_before_the_evaluator_is_
     clear_status_records(run)
     found = StatusRecordReader(run.evaluation_map, Eval).read()
     assert found == Eval(best_return_mean=12.5, best_version=70)
+
+
+@pytest.mark.parametrize("free", [0, 1 << 40])
+def test_nothing_of_a_snapshot_of_an_earlier_start_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    run = RunDirectory(tmp_path)
+    run.make()
+    record = StatusRecordWriter(run.snapshot_map, SnapshotProgress)
+    record.write(SnapshotProgress("written", 7))
+    record.close()
+    run.safe_map.write_bytes(b"safe")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    clear_status_records(run)
+    assert StatusRecordReader(run.snapshot_map, SnapshotProgress).read() == SnapshotProgress()
+    assert not run.safe_map.exists()

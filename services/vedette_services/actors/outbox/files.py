@@ -168,6 +168,7 @@ class OutboxFiles:
         OutboxInUseError: another process uses the folder.
         OutboxFormatError: a file is of a later release.
         OutboxLinkError: the folder is a link that leads nowhere.
+        OutboxReadOnlyError: its disk takes no writes.
         OutboxSystemError: there is no outbox on this system.
         OSError: the folder cannot be made or read.
     """
@@ -187,6 +188,8 @@ class OutboxFiles:
         """How often what could not be read may be there again."""
         self.faults: list[str] = []
         """What could not be read or deleted, a line each: whoever logs them takes them out."""
+        self.damage: list[str] = []
+        """The same of files that were damaged when the folder was read: each is to be logged."""
         self.bytes_in_memory_alone = 0
         self.memory_bytes_max = memory_bytes
         self._segment_bytes = min(_SEGMENT_BYTES, max(1, max_bytes // _SEGMENTS_LEAST))
@@ -833,7 +836,7 @@ class OutboxFiles:
             return
         kept = path.with_suffix(_DAMAGED)
         path.replace(kept)
-        self.faults.append(
+        self.damage.append(
             f"{path} does not begin as a file of an outbox: its samples "
             f"({format_bytes(len(data))}) are not sent, and it is now {kept.name}"
         )
@@ -847,7 +850,7 @@ class OutboxFiles:
             self._put_away(path, data)
             return
         if left_out:
-            self.faults.append(
+            self.damage.append(
                 f"{path} is not whole: from byte {whole_until:,} on, {format_bytes(left_out)} of "
                 "samples are left out"
             )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from vedette_rl.storage.system import lock_file, sync_file
-from vedette_services.errors import OutboxInUseError, OutboxLinkError
+from vedette_services.errors import OutboxInUseError, OutboxLinkError, OutboxReadOnlyError
 from vedette_services.run.shared_locks import describe_local_locks
 
 _LOCK: Final = "lock"
@@ -36,6 +36,7 @@ class OutboxFolder:
     Raises:
         OutboxInUseError: another process uses the folder.
         OutboxLinkError: the folder is a link that leads nowhere.
+        OutboxReadOnlyError: its disk takes no writes.
         OSError: the folder cannot be made.
     """
 
@@ -45,7 +46,12 @@ class OutboxFolder:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._path = directory / _LOCK
-        self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            if error.errno == errno.EROFS:
+                raise OutboxReadOnlyError(directory) from error
+            raise
         self.unlocked = describe_local_locks(directory)
         """Why the lock may not keep a process of another host out; "": it does."""
         try:

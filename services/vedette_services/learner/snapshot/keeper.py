@@ -52,7 +52,8 @@ class SnapshotKeeper:
     """Starts the snapshot process, restarts it when it dies, and says what it has found.
 
     Args:
-        spec: of the run.
+        spec: of the run, of which `clear_status_records` has removed what an earlier start called
+            safe.
     """
 
     def __init__(self, spec: LearnerSpec) -> None:
@@ -64,8 +65,6 @@ class SnapshotKeeper:
         self._stop = WakeupEvent()
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
-        spec.run.safe_map.unlink(missing_ok=True)  # of an earlier start: nothing is safe yet
-        spec.run.snapshot_map.unlink(missing_ok=True)
         self._record = StatusRecordReader(spec.run.snapshot_map, SnapshotProgress)
 
     def begin(self, stop: StopSignals) -> None:

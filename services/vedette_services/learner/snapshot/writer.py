@@ -28,6 +28,7 @@ from vedette_services.run.snapshot_directory import (
     SnapshotDirectory,
     SnapshotView,
     StoredFile,
+    check_in_place,
     is_stranger,
     new_name,
 )
@@ -132,16 +133,9 @@ class SnapshotWriter:
 
         It is made where there was none. One that has been there, and is not, is out of reach.
         """
-        root = self._root
-        if root.is_symlink() and not root.exists():
-            why = f"it is a link to {root.readlink()}, and there is nothing"
-            raise OSError(errno.ENOENT, why, str(root))
-        if root.exists() and not root.is_dir():
-            raise OSError(errno.ENOTDIR, "it is no folder", str(root))
-        if self._starts.snapshot != str(root):
-            root.mkdir(exist_ok=True)
-        elif self._starts.is_mount and not root.is_mount():
-            raise OSError(errno.ENOTCONN, "its disk is not mounted", str(root))
+        check_in_place(self._root, self._starts)
+        if self._starts.snapshot != str(self._root):
+            self._root.mkdir(exist_ok=True)
 
     def _read_synced(self) -> SyncedCommit:
         """Read the last recorded sync; the disk has the record then."""

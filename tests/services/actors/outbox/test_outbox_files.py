@@ -16,7 +16,12 @@ from vedette_services.actors.outbox import files as files_module
 from vedette_services.actors.outbox import folder as folder_module
 from vedette_services.actors.outbox.files import HeldBatch, OutboxFiles, Session
 from vedette_services.actors.outbox.records import FORMAT, MAGIC, RECORD_BYTES
-from vedette_services.errors import OutboxFormatError, OutboxInUseError, OutboxLinkError
+from vedette_services.errors import (
+    OutboxFormatError,
+    OutboxInUseError,
+    OutboxLinkError,
+    OutboxReadOnlyError,
+)
 
 ROOM = 1 << 20
 
@@ -91,7 +96,7 @@ def test_a_record_that_is_not_whole_ends_the_file(tmp_path: Path, missing: int) 
     [session] = again.sessions
     assert batches(again, session) == numbers(2)
     assert session.end == 2
-    [fault] = again.faults
+    [fault] = again.damage
     assert f"{path} is not whole: from byte" in fault
     assert "are left out" in fault
 
@@ -120,7 +125,7 @@ def test_a_file_whose_making_was_cut_off_is_nothing(tmp_path: Path) -> None:
         path.write_bytes(left)
         again = open_files(tmp_path)
         assert again.sessions == []
-        assert again.faults == []
+        assert again.damage == []
         assert not path.exists()
         kill(again)
 
@@ -138,7 +143,7 @@ def test_a_file_whose_beginning_is_damaged_is_kept_and_named(tmp_path: Path) -> 
     [kept] = tmp_path.glob("*.damaged")
     assert kept.read_bytes() == data
     assert not path.exists()
-    [fault] = again.faults
+    [fault] = again.damage
     assert f"{path} does not begin as a file of an outbox: its samples" in fault
     assert f"it is now {kept.name}" in fault
 
@@ -653,3 +658,14 @@ def test_a_folder_that_is_a_link_to_nothing_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(OutboxLinkError, match=r"is a link to .*unmounted, and there is nothing"):
         open_files(tmp_path / "link")
     assert not (tmp_path / "unmounted").exists()
+
+
+def test_a_folder_that_is_mounted_read_only_is_to_be_mounted_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(folder_module.os, "open", refuse)
+    with pytest.raises(OutboxReadOnlyError, match="mount it writable: what is in it is sent then"):
+        open_files(tmp_path)

@@ -455,6 +455,26 @@ def test_samples_that_are_damaged_on_the_disk_are_named_and_counted_as_dropped(h
     assert host.held == {200: []}
 
 
+def test_each_file_that_is_damaged_is_named(host: Host) -> None:
+    for _ in range(4):
+        host.start().batch()
+        host.kill()
+    *unread, cut = sorted(host.directory.glob("*.outbox"))
+    for path in unread:
+        data = bytearray(path.read_bytes())
+        data[20] ^= 1
+        path.write_bytes(data + bytes(500))
+    cut.write_bytes(cut.read_bytes()[:-1])
+    rig = host.start()
+    text = logged_text(rig.state.on_tick(1.0))
+    for path in unread:
+        kept = path.with_suffix(".damaged")
+        assert kept.exists()
+        assert f"it is now {kept.name}" in text
+    assert f"outbox: {cut} is not whole" in text
+    assert "more)" not in text
+
+
 def test_sessions_that_wait_for_safe_do_not_keep_others_from_being_sent(host: Host) -> None:
     """A learner with a snapshot has stored them long before they are safe."""
     for _ in range(5):

@@ -28,7 +28,7 @@ from vedette_services.run.directory import LearnerSpec, RunDirectory
 from vedette_services.run.from_snapshot import restore_run
 from vedette_services.run.replay_starts import ReplayStarts
 from vedette_services.run.snapshot_directory import SnapshotDirectory
-from vedette_services.run.status_files import StatusReader
+from vedette_services.run.status_files import StatusReader, clear_status_records
 from vedette_services.status.records import SnapshotProgress, StatusRecordReader
 from vedette_services.status.status import SnapshotStatus
 
@@ -69,6 +69,7 @@ def wait_for(
 
 def begin(spec: LearnerSpec, stop: StopSignals) -> SnapshotKeeper:
     """A start, up to where gateway and trainer are started."""
+    clear_status_records(spec.run)
     keeper = SnapshotKeeper(spec)
     try:
         keeper.begin(stop)
@@ -225,3 +226,15 @@ def test_a_start_without_the_setting_is_marked_where_there_was_a_snapshot(
     without = replace(spec, config=spec.config.model_copy(update={"learner": learner}))
     Supervisor(without, None, on_loaded=lambda: None)._begin()
     assert len(ReplayStarts.read(spec.run.replay).starts) == marked + 1
+
+
+def test_after_a_kill_the_next_start_follows_its_own_generations(
+    spec: LearnerSpec, stop: StopSignals
+) -> None:
+    begin(spec, stop).close()  # as a kill leaves it: nothing has emptied `live`
+    before = StatusRecordReader(spec.run.snapshot_map, SnapshotProgress).read().number
+    supervisor = Supervisor(spec, None, on_loaded=lambda: None)
+    assert supervisor._records.snapshot.read() == SnapshotProgress()
+    with contextlib.closing(SnapshotKeeper(spec)) as keeper:
+        keeper.begin(stop)
+        assert supervisor._records.snapshot.read().number == before + 1
