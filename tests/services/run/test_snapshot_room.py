@@ -69,4 +69,4 @@ def test_a_start_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(snapshot_room, "free_disk_bytes", lambda _: 1_000_000)
     config = configured(f"learner.snapshot={tmp_path / 'snapshot'}", env="CartPole-v1")
     [said] = [line for line in plan_start(config, tmp_path / "run").lines if "snapshot" in line]
-    assert f"{tmp_path / 'snapshot'} has room for 1.0 MB" in said
+    assert f"{tmp_path / 'snapshot'} has room for 1 MB," in said
