@@ -43,8 +43,8 @@ class FleetBench:
         actors: actor processes.
         envs: environments of each.
         vectorization: as `env.vectorization`.
-        passes: of APPO, over blocks of 1,024 steps in minibatches of 256; 0: DQN, whose learner
-            does not train.
+        passes: of APPO, over blocks of 1,024 steps in minibatches of 256; 0: the environment's
+            usual agent, whose learner does not train.
         seconds: of a round.
         rounds: number of measurements, of which the median is given.
     """

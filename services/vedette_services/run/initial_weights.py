@@ -93,6 +93,8 @@ class WeightsSource:
                 for part, own in weight_parts(state).items()
             }
             parts["normalizer"] = statistics
+            if "observed" in state:  # those towards which an agent's statistics move
+                parts["observed"] = statistics
         taken = take_weights(state, parts)
         if not taken.taken:
             why = f"no array of {self.name} fits: {first_few(taken.left)}"

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from blocks import minibatches, random_block  # of tests/support
 from run_directories import new_run, untrained_agent
 from small_runs import config_of, trained  # beside this file
 from starts import lines_of_start
@@ -304,6 +305,21 @@ def test_the_best_model_of_normalised_observations_brings_their_statistics() -> 
     other.set_state(source.weights_for(other).state)
     for name, array in other.model_info().arrays.items():
         np.testing.assert_array_equal(array, model.arrays[name], err_msg=name)
+
+
+def test_statistics_that_move_slowly_go_on_from_those_of_the_best_model() -> None:
+    spaces = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))
+    kind = agent_kind("appo")
+    config = kind.config(hidden_sizes=(8,))
+    agent, other = (kind.build_agent(config, spaces, device="cpu", seed=k) for k in (0, 1))
+    for batch in minibatches(random_block(spaces, 4, 4, 0), passes=1, size=16):
+        agent.opt(batch)
+    model = agent.model_info()
+    state = WeightsSource("best", {"version": 1}, {}, model.arrays).weights_for(other).state
+    other.set_state(state)
+    for part in ("normalizer", "observed"):
+        np.testing.assert_array_equal(state[part]["mean"], model.arrays["normalizer.mean"])
+        assert state[part]["batches"] == 1.0
 
 
 @pytest.mark.parametrize(

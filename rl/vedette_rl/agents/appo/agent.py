@@ -365,7 +365,7 @@ def _all_places(batch: Batch) -> torch.Tensor:
 
 
 def _some_places(batch: Batch) -> torch.Tensor:
-    """The places of evenly spaced runs, of `_MEASURED` rows together or of all there are."""
+    """The places of evenly spaced runs: about `_MEASURED` rows, and one whole run at least."""
     runs, steps = batch["reward"].shape
     every = max(1, runs * steps // _MEASURED)
     run_C = torch.arange(0, runs, every, device=batch["reward"].device)
