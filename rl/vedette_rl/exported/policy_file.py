@@ -142,18 +142,39 @@ class _EnvironmentPolicy:
         Args:
             obs: columns in rows, arrays or lists: ``{"obs": [[0.1, 0.0, -0.2, 0.0]]}``.
             explore: has to be given.
+            begins: ``(E,)`` of truth values, as `vedette_rl.core.Policy` has it; None where all
+                episodes go on.
 
         Raises:
             SpaceLayoutError: the columns are not those of the observations, in rows.
+            ValueError: `begins` is not one truth value for each row.
         """
         if explore is None:
             raise TypeError(f"act() needs explore=False, or True with its noise: {self._call}")
         columns = _as_columns(obs, self._leaves)
+        rows = len(next(iter(columns.values())))
+        if begins is not None:
+            begins = _as_begins(begins, rows)
         if self._begins:
-            begins = np.ones(len(next(iter(columns.values()))), np.bool_)
+            begins = np.ones(rows, np.bool_)
             self._begins = False
         actions = self._act(columns, explore=explore, begins=begins)
         return actions if self._form.is_identity else self._form.to_environment(actions)
+
+
+def _as_begins(begins: Any, rows: int) -> NDArray[np.bool_]:
+    """Return where episodes begin as an array ``(E,)``.
+
+    Numbers are refused: a policy with memory would take 0 and 1 for the places of rows.
+
+    Raises:
+        ValueError: it is not one truth value for each of the rows.
+    """
+    array = np.asarray(begins)
+    if array.shape != (rows,) or array.dtype != np.bool_:
+        came = f"shape {array.shape} of {array.dtype}"
+        raise ValueError(f"begins is one bool for each of {rows} rows, shape ({rows},); got {came}")
+    return array
 
 
 def _as_columns(obs: Mapping[str, Any], leaves: Sequence[ObservationColumn]) -> Columns:

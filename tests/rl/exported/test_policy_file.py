@@ -336,6 +336,37 @@ def test_a_loaded_policy_forgets_at_a_reset(tmp_path: Path) -> None:
     assert (policy.act(second, explore=False) != remembered).any(), "one episode went on"
 
 
+@pytest.mark.parametrize(
+    ("begins", "came"),
+    [
+        (np.array([True, False]), r"shape \(2,\) of bool"),
+        (np.array([0, 1, 0]), r"shape \(3,\) of int64"),  # as places they would be rows 0 and 1
+        (True, r"shape \(\) of bool"),
+        (np.ones((3, 1), np.bool_), r"shape \(3, 1\) of bool"),
+    ],
+)
+def test_a_loaded_policy_refuses_begins_that_are_not_one_bool_a_row(begins: Any, came: str) -> None:
+    policy = file_with_memory("sac").make_environment_policy()
+    obs = {"obs": np.zeros((3, 4), np.float32)}
+    with pytest.raises(ValueError, match=rf"one bool for each of 3 rows.*got {came}"):
+        policy.act(obs, explore=False, begins=begins)
+
+
+def test_begins_of_a_loaded_policy_may_be_a_list() -> None:
+    policies = [file_with_memory("sac").make_environment_policy() for _ in range(2)]
+    obs = {"obs": np.full((3, 4), 0.5, np.float32)}
+    lists, arrays = (
+        ([True] * 3, [False, True, False]),
+        (np.ones(3, bool), np.array([0, 1, 0], bool)),
+    )
+    for begins, same in zip(lists, arrays, strict=True):
+        acted = [
+            policy.act(obs, explore=False, begins=each)
+            for policy, each in zip(policies, (begins, same), strict=True)
+        ]
+        np.testing.assert_array_equal(*acted)
+
+
 def test_a_loaded_policy_without_memory_has_a_reset_too() -> None:
     policy = policy_file("sac").make_environment_policy()
     obs = observations(policy_file("sac").spaces, 3)
