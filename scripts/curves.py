@@ -9,9 +9,10 @@ import signal
 import sys
 from dataclasses import replace
 
+import tomli_w
 from curves_data import DATA, PLACE, drop_runs
 from curves_queue import Queue, only_queue, run_queue
-from curves_studies import Run, Study, StudyError, read_studies
+from curves_studies import Run, Study, StudyError, read_studies, resolve
 
 LIST = PLACE / "curves.toml"
 
@@ -42,16 +43,22 @@ def make_queue(names: list[str]) -> Queue:
     return Queue(chosen(names))
 
 
-def find_run(study: str, task: str, label: str) -> Run:
-    """A run of a label on a task.
+def find_run(study: str, task: str, label: str, seed: int | None = None) -> Run:
+    """A run of a label on a task, of its first seed for None.
 
     Raises:
         StudyError: there is none.
     """
-    for run in chosen([study])[0].runs():
-        if (run.task.name, run.label.name) == (task, label):
+    runs = [
+        run for run in chosen([study])[0].runs() if (run.task.name, run.label.name) == (task, label)
+    ]
+    if not runs:
+        raise StudyError(f"{study} has no run of {label} on {task}")
+    for run in runs:
+        if seed in (None, run.seed):
             return run
-    raise StudyError(f"{study} has no run of {label} on {task}")
+    seeds = ", ".join(str(run.seed) for run in runs)
+    raise StudyError(f"{study}: {label} on {task} has no seed {seed}; it has {seeds}")
 
 
 def show_settings(run: Run) -> None:
@@ -98,6 +105,16 @@ def settings(args: argparse.Namespace) -> int:
     return 0
 
 
+def config(args: argparse.Namespace) -> int:
+    run = find_run(args.study, args.task, args.label, args.seed)
+    if run.peer:
+        raise StudyError(f"{run} is another program's: its settings are those of `settings`")
+    mode = "" if run.label.networked else " --in-process"
+    print(f"# {run}: vedette run THIS-FILE{mode}")
+    print(tomli_w.dumps(resolve(run)), end="")
+    return 0
+
+
 def drop(args: argparse.Namespace) -> int:
     count = drop_runs(DATA / args.study, args.task, args.label)
     print(f"{args.study} {args.task} {args.label}: {count} seeds removed")
@@ -116,11 +133,13 @@ def main() -> int:
             added.add_argument("--commit", action="store_true", help="commit each result")
             added.add_argument("--hours", type=float, default=0.0, help="begin none after so many")
             added.add_argument("--most", type=int, default=0, help="so many runs and no more")
-    for verb, function in {"settings": settings, "drop": drop}.items():
+    for verb, function in {"settings": settings, "config": config, "drop": drop}.items():
         added = verbs.add_parser(verb)
         added.set_defaults(function=function)
         for name in ("study", "task", "label"):
             added.add_argument(name)
+        if verb == "config":
+            added.add_argument("--seed", type=int, help="default: the label's first")
     args = parser.parse_args()
     try:
         return args.function(args)

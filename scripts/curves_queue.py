@@ -283,7 +283,7 @@ def _execute(command: Sequence[str], log: Path) -> str:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **ONE_THREAD},
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},  # for `scripts.` of a task
             process_group=0,
             preexec_fn=in_child,
         )

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,44 @@ def test_settings_that_the_configuration_refuses_are_named() -> None:
     run = next(study(tasks=(task,), labels=(label,)).runs())
     with pytest.raises(StudyError, match=r"x seed 1: .*agent\.gamma"):
         Queue([run.study]).check(run)
+
+
+APPO_CARTPOLE = ("appo", "appo-CartPole-v1", "appo, CartPole")
+
+
+def test_a_run_of_ours_is_written_as_a_file_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["curves", "config", *APPO_CARTPOLE, "--seed=42"])
+    assert curves.main() == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("# appo appo-CartPole-v1 appo, CartPole seed 42: vedette run")
+    (run,) = (run for run in curves.chosen(["appo:appo, CartPole"])[0].runs() if run.seed == 42)
+    assert tomllib.loads(printed) == resolve(run)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            (*APPO_CARTPOLE, "--seed=7"),
+            "appo: appo, CartPole on appo-CartPole-v1 has no seed 7; it has 41, 42, 43, 44, 45",
+        ),
+        (
+            ("appo", "appo-CartPole-v1", "stable-baselines3, CartPole"),
+            "seed 41 is another program's: its settings are those of `settings`",
+        ),
+    ],
+)
+def test_a_run_that_has_no_file_of_ours_is_refused(
+    arguments: tuple[str, ...],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["curves", "config", *arguments])
+    assert curves.main() == 2
+    assert line in capsys.readouterr().err
 
 
 def cartpole(networked: bool) -> Run:
