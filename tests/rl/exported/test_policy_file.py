@@ -353,18 +353,13 @@ def test_a_loaded_policy_refuses_begins_that_are_not_one_bool_a_row(begins: Any,
 
 
 def test_begins_of_a_loaded_policy_may_be_a_list() -> None:
-    policies = [file_with_memory("sac").make_environment_policy() for _ in range(2)]
+    of_lists, of_arrays = (file_with_memory("sac").make_environment_policy() for _ in range(2))
     obs = {"obs": np.full((3, 4), 0.5, np.float32)}
-    lists, arrays = (
-        ([True] * 3, [False, True, False]),
-        (np.ones(3, bool), np.array([0, 1, 0], bool)),
-    )
-    for begins, same in zip(lists, arrays, strict=True):
-        acted = [
-            policy.act(obs, explore=False, begins=each)
-            for policy, each in zip(policies, (begins, same), strict=True)
-        ]
-        np.testing.assert_array_equal(*acted)
+    for begins in ([True, True, True], [False, True, False]):
+        listed: Any = begins
+        acted = of_lists.act(obs, explore=False, begins=listed)
+        same = of_arrays.act(obs, explore=False, begins=np.array(begins))
+        np.testing.assert_array_equal(acted, same)
 
 
 def test_a_loaded_policy_without_memory_has_a_reset_too() -> None:
