@@ -108,9 +108,11 @@ def settings(args: argparse.Namespace) -> int:
 def config(args: argparse.Namespace) -> int:
     run = find_run(args.study, args.task, args.label, args.seed)
     if run.peer:
-        raise StudyError(f"{run} is another program's: its settings are those of `settings`")
+        raise StudyError(
+            f"{run} is another program's: `scripts/curves settings` prints its settings"
+        )
     mode = "" if run.label.networked else " --in-process"
-    print(f"# {run}: vedette run THIS-FILE{mode}")
+    print(f"# {run}: vedette run THIS-FILE{mode}, in this checkout")
     print(tomli_w.dumps(resolve(run)), end="")
     return 0
 

@@ -277,13 +277,15 @@ def _execute(command: Sequence[str], log: Path) -> str:
         kill_with_parent()
         os.nice(NICE - os.nice(0))
 
+    # A study may name a part of this checkout, `scripts.minatar_games:...`.
+    search_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with log.open("w") as output:
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},  # for `scripts.` of a task
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": search_path},
             process_group=0,
             preexec_fn=in_child,
         )

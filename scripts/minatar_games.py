@@ -1,7 +1,7 @@
 """Registers MinAtar's games: `scripts.minatar_games:MinAtar/Breakout-v1`, for `scripts/curves`.
 
-Gymnasium has not loaded the environments of installed packages by itself since version 1, and
-MinAtar registers its own nowhere else.
+MinAtar names its games to Gymnasium in an entry point, which Gymnasium no longer reads since
+version 1.
 """
 
 from minatar.gym import register_envs

@@ -322,7 +322,7 @@ def test_a_run_of_ours_is_written_as_a_file_that_repeats_it(
         ),
         (
             ("appo", "appo-CartPole-v1", "stable-baselines3, CartPole"),
-            "seed 41 is another program's: its settings are those of `settings`",
+            "seed 41 is another program's: `scripts/curves settings` prints its settings",
         ),
     ],
 )
