@@ -44,6 +44,8 @@ class Finished:
         code: the commit of our code; "+" behind it if files were changed.
         program: the packages and versions of a peer; "vedette" if it is ours.
         wall_s, cpu_s: of its processes from start to end, evaluations and all.
+        environment: the packages and versions that the environment was made of; "" if they were not
+            noted, as of peers, whose `scripts/setup_peer` fixes.
     """
 
     task: str
@@ -58,6 +60,7 @@ class Finished:
     return_best: float
     wall_s: float
     cpu_s: float
+    environment: str = ""
 
 
 Row = TypeVar("Row", Point, Finished)

@@ -27,6 +27,8 @@ from curves_studies import PEERS, Run, Study, StudyError, resolve
 
 from vedette_rl.recording.reading import read_curves
 from vedette_services.host.system import kill_with_parent
+from vedette_services.run.directory import RunDirectory
+from vedette_services.run.provenance import read_provenance
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("app", "protocol", "rl", "services")
@@ -40,6 +42,8 @@ ONE_THREAD = {
     "VEDETTE_SET": "",
 }
 NICE = 19
+LEARNS_WITH = {"vedette", "python", "torch", "numpy", "cuda"}
+"""In a run's versions, what is of no environment."""
 
 
 class RunFailedError(Exception):
@@ -52,6 +56,7 @@ class Result:
 
     program: str
     points: list[Point]
+    environment: str = ""
 
 
 class Queue:
@@ -113,14 +118,21 @@ class Queue:
 
         Raises:
             RunFailedError: it has no evaluation at its end.
-            StudyError: other seeds of its label are of another version of the program.
+            StudyError: other seeds of its label are of another version of the program, or of the
+                environment's packages.
         """
         if not result.points or result.points[-1].env_steps < 0.9 * run.task.env_steps:
             raise RunFailedError(f"{run}: its last evaluation is not at its end")
         for each in self.done(run.study).values():
-            same = (each.task, each.label) == (run.task.name, run.label.name)
-            if same and each.program != result.program:
+            if (each.task, each.label) != (run.task.name, run.label.name):
+                continue
+            if each.program != result.program:
                 raise StudyError(f"{run}: is of {result.program}, seed {each.seed} {each.program}")
+            if each.environment and each.environment != result.environment:
+                raise StudyError(
+                    f"{run}: its environment is of {result.environment or 'unknown packages'}, of "
+                    f"seed {each.seed} {each.environment}: install these"
+                )
         returns = [point.return_mean for point in result.points]
         finished = Finished(
             task=run.task.name,
@@ -135,6 +147,7 @@ class Queue:
             return_best=max(returns),
             wall_s=wall_s,
             cpu_s=cpu_s,
+            environment=result.environment,
         )
         write_run(self.folder(run), result.points, finished)
         return finished
@@ -250,7 +263,7 @@ def execute_run(run: Run) -> Result:
         began = time.time()
         _execute(command + ["--in-process"] * (not run.label.networked), place / "log")
         points = read_evaluations(out, run.label.name, run.seed, began)
-        return Result("vedette", points)
+        return Result("vedette", points, environment_of(out))
 
 
 def _execute_peer(run: Run, place: Path) -> Result:
@@ -314,6 +327,12 @@ def read_evaluations(out: Path, label: str, seed: int, began: float) -> list[Poi
         Point(label, seed, int(env_steps), int(opt_steps), float(wall_s), float(value))
         for env_steps, opt_steps, wall_s, value in zip(*columns, strict=True)
     ]
+
+
+def environment_of(out: Path) -> str:
+    """The packages and versions of the environment of one of our runs."""
+    versions = read_provenance(RunDirectory(out))[-1].versions
+    return ", ".join(f"{name} {versions[name]}" for name in sorted(versions.keys() - LEARNS_WITH))
 
 
 def code_version() -> str:

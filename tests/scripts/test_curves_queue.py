@@ -30,9 +30,9 @@ def study(name: str = "small", **changes: Any) -> Study:
     return Study(name=name, **{"tasks": tasks, **given, **changes})
 
 
-def result(run: Run, last: float = 1.0, program: str = "p 1") -> Result:
+def result(run: Run, last: float = 1.0, program: str = "p 1", environment: str = "") -> Result:
     name = run.label.name
-    return Result(program, [Point(name, run.seed, STEPS, 10, 1.5, last)])
+    return Result(program, [Point(name, run.seed, STEPS, 10, 1.5, last)], environment)
 
 
 def names(runs: list[Run]) -> list[str]:
@@ -136,6 +136,19 @@ def test_two_versions_of_a_program_are_not_one_label(tmp_path: Path) -> None:
     queue.finish(runs[0], result(runs[0]), 1.0, 1.0)
     with pytest.raises(StudyError, match="is of p 2, seed 1 p 1"):
         queue.finish(runs[1], result(runs[1], program="p 2"), 1.0, 1.0)
+
+
+def test_two_versions_of_an_environment_are_not_one_label(tmp_path: Path) -> None:
+    queue = Queue([study(seeds=(1, 2, 3))], tmp_path)
+    first, second, third = [run for run in queue.left() if run.task.env == "A"]
+    queue.finish(first, result(first), 1.0, 1.0)  # of a time when they were not noted
+    queue.finish(second, result(second, environment="mujoco 3.9.0"), 1.0, 1.0)
+    for other in ("mujoco 4.0.0", ""):
+        with pytest.raises(StudyError, match=r"of (mujoco 4|unknown).*seed 2 mujoco 3\.9\.0"):
+            queue.finish(third, result(third, environment=other), 1.0, 1.0)
+    queue.finish(third, result(third, environment="mujoco 3.9.0"), 1.0, 1.0)
+    noted = [run.environment for run in read_finished(tmp_path / "small")]
+    assert noted == ["", "mujoco 3.9.0", "mujoco 3.9.0"]
 
 
 def test_what_is_written_is_read_and_replaces_the_same_run_only(tmp_path: Path) -> None:
@@ -250,6 +263,15 @@ def test_a_peer_is_run_by_its_program_in_its_own_environment(
     assert Path(train[1]).exists()
 
 
+def test_peers_play_in_the_environments_of_ours() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extra = project["project"]["optional-dependencies"]["curves"]
+    fixed = [package for package in extra if "==" in package]
+    assert [package.partition("==")[0] for package in fixed] == ["minatar", "mujoco"]
+    peers = (ROOT / "scripts" / "setup_peer").read_text()
+    assert all(f'"{package}"' in peers for package in fixed)
+
+
 def test_a_part_that_a_version_adds_and_has_off_changes_no_fingerprint() -> None:
     before = {"seed": 1, "agent": {"tau": 0.5, "init": {"run": "a"}}, "actors": _actors(1)}
     added = {"decay": 0.0, "norm": False, "noise_color": "white"}
@@ -354,6 +376,8 @@ def test_a_run_of_ours_is_the_same_each_time_and_evaluated_as_the_task_says() ->
     assert [p.return_mean for p in first.points] == [p.return_mean for p in second.points]
     assert first.points[-1].env_steps == 400
     assert [p.opt_steps for p in first.points[:-1]] == [50, 100]
+    gymnasium = f"gymnasium {gym.__version__}"
+    assert (first.program, first.environment) == ("vedette", gymnasium)
 
 
 @pytest.mark.slow

@@ -593,7 +593,7 @@ def run_in_process(plan: StartPlan, *, view: View | None = None, signals: bool =
 
         stop = StopSignals(leave=leave) if signals else None
         printed = divert_output_past_python(run.log / PRINTED)
-        with shown, record_provenance(config, run), printed:
+        with shown, record_provenance(config, run, plan.packages), printed:
             status = InProcessRun(
                 config, plan.spaces, run, view=shown, stop=stop, on_loaded=prepared.save_settings
             ).train()

@@ -58,14 +58,14 @@ _WHY: dict[Alters, str] = {
 def altering_wrappers(env: Any) -> tuple[AlteringWrapper, ...]:
     """Those around an environment or a vector of them, the outermost first."""
     found = []
-    for wrapper in _chain(env):
+    for wrapper in wrapper_chain(env):
         for kind, alters in _KINDS:
             if isinstance(wrapper, kind):
                 found.append(AlteringWrapper(type(wrapper).__name__, alters))
     return tuple(found)
 
 
-def _chain(env: Any) -> Iterator[Any]:
+def wrapper_chain(env: Any) -> Iterator[Any]:
     while env is not None:
         yield env
         is_wrapper = isinstance(env, gym.Wrapper | gym.vector.VectorWrapper)

@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -37,12 +37,14 @@ class EnvironmentFacts:
         episode_bound: steps at which evaluations cut an episode, unless they are told otherwise.
         has_limit: the environment ends episodes by itself after so many steps.
         altering: wrappers around it that change what evaluations measure.
+        packages: the versions of the distributions that it is made of, by their names.
     """
 
     spaces: Spaces
     episode_bound: int
     has_limit: bool
     altering: tuple[AlteringWrapper, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
 
 
 def _log_line(text: str) -> None:
@@ -127,6 +129,7 @@ class EnvironmentProbe:
                 "episode_bound": facts.episode_bound,
                 "has_limit": facts.has_limit,
                 "altering": [list(wrapper) for wrapper in facts.altering],
+                "packages": dict(facts.packages),
             }
             for key, facts in self._facts.items()
             if isinstance(facts, EnvironmentFacts)
@@ -227,7 +230,8 @@ def start_process(say: Say) -> ProbeProcess:
 def _facts_from_json(answer: Mapping[str, Any]) -> EnvironmentFacts:
     spaces = spaces_from_json(answer["spaces"])
     altering = tuple(AlteringWrapper(*wrapper) for wrapper in answer["altering"])
-    return EnvironmentFacts(spaces, answer["episode_bound"], answer["has_limit"], altering)
+    bound, has_limit = answer["episode_bound"], answer["has_limit"]
+    return EnvironmentFacts(spaces, bound, has_limit, altering, answer["packages"])
 
 
 def _examined(session: ProbeSession, made: EnvConfig) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from vedette_rl.envs.altering_wrappers import altering_wrappers
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.environment_packages import environment_packages
 from vedette_rl.envs.make import (
     examine_environment,
     find_environment,
@@ -131,6 +132,7 @@ class LocalSession:
             "episode_bound": bound,
             "has_limit": step_limit(env) is not None,
             "altering": altering_wrappers(env),
+            "packages": environment_packages(env),
         }
 
     def _measure(self) -> Json:

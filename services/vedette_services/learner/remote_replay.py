@@ -184,7 +184,7 @@ class RemoteReplay:
             opening.callback(self._empty_live)
             spec, on_loaded = prepare_run(plan, directory, address, keys)
             before = _last_status(directory)
-            opening.enter_context(record_provenance(plan.config, directory))
+            opening.enter_context(record_provenance(plan.config, directory, plan.packages))
             opening.enter_context(publish_location(directory, address, None))
             self._serve(spec, on_loaded, before, opening)
             self._opened = opening.pop_all()

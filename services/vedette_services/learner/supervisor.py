@@ -735,7 +735,7 @@ def run_learner(
         ending_with_us.callback(run.unlock)
         spec, on_loaded = prepare_run(plan, run, address, keys, stop)
         supervisor = Supervisor(spec, on_status, linger_s, on_loaded=on_loaded)
-        ending_with_us.enter_context(record_provenance(plan.config, run))
+        ending_with_us.enter_context(record_provenance(plan.config, run, plan.packages))
         ending_with_us.enter_context(publish_location(run, address, advertise))
         if metrics is not None:
             from vedette_services.prometheus import serve_metrics

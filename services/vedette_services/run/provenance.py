@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vedette_protocol.foreign_text import printable
@@ -69,7 +70,8 @@ class Start:
         directory: where it was given: the user's project.
         commit: git's in that directory; "" if it is in no repository.
         dirty: files that git tracks there differed from the commit.
-        versions: of Python, Vedette and what it learns with; ``cuda``: of torch's build.
+        versions: of Python, Vedette, what it learns with and, where the learner has made it, the
+            environment's packages; ``cuda``: of torch's build.
         seeds: of the run and of its evaluations.
         host, platform, cpu, cores, memory_bytes, gpus: of the learner.
         hosts: of actor managers, as they said themselves.
@@ -133,9 +135,15 @@ def _start(entry: dict[str, Any]) -> Start:  # of this version or another
 
 
 @contextmanager
-def record_provenance(config: RunConfig, run: RunDirectory) -> Iterator[None]:
-    """Record a start, and when and why it ended. A disk that takes no file ends no run."""
-    start = describe_start(config)
+def record_provenance(
+    config: RunConfig, run: RunDirectory, packages: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
+    """Record a start, and when and why it ended. A disk that takes no file ends no run.
+
+    Args:
+        packages: the versions of the environment's, by their names.
+    """
+    start = describe_start(config, packages)
     before = read_provenance(run)
     earlier = read_summary(run.root)
     starts = [*before[:1], *before[1:][2 - STARTS_MAX :]]
@@ -203,16 +211,18 @@ def last_failure(run: RunDirectory) -> str | None:
     return printable(str(failed[0].failure), None) if failed else None
 
 
-def describe_start(config: RunConfig) -> Start:
-    """Describe a start of this process, now and here."""
+def describe_start(config: RunConfig, packages: Mapping[str, str] = MappingProxyType({})) -> Start:
+    """Describe a start of this process, now and here. The arguments: see `record_provenance`."""
     commit, dirty = git_state(Path.cwd())
+    versions = package_versions()
+    of_environment = {name: packages[name] for name in packages if name not in versions}
     return Start(
         time.time(),
         command=os.environ.get(COMMAND) or command_line(),
         directory=str(Path.cwd()),
         commit=commit,
         dirty=dirty,
-        versions=package_versions(),
+        versions={**versions, **of_environment},
         seeds={"run": config.seed, "evaluation": config.evaluation.seed},
         host=socket.gethostname(),
         platform=platform.platform(),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class StartPlan:
         sources: the data sets that this start reads.
         lines: for the user: the replay's needs, sources, where the run goes on, changed settings.
         note: where the configuration comes from: a comment in its file.
+        packages: of the environment, where it is made here: their versions by their names.
     """
 
     config: RunConfig
@@ -40,6 +42,7 @@ class StartPlan:
     sources: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     note: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def layout(self) -> ReplayLayout:
@@ -71,6 +74,7 @@ class StartPlan:
             "sources": self.sources,
             "lines": self.lines,
             "note": self.note,
+            "packages": dict(self.packages),
         }
         return json.dumps(plan)
 
@@ -91,4 +95,5 @@ class StartPlan:
             tuple(plan["sources"]),
             tuple(plan["lines"]),
             plan["note"],
+            plan["packages"],
         )

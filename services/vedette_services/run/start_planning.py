@@ -156,7 +156,8 @@ def _plan(
         described.append(describe_schedule(config, point.opt_steps or 0))
     described += settings_without_effect(config, observation, in_process=start.in_process)
     known = tuple(filter(None, described))
-    return StartPlan(config, out, start, spaces, point, sources.unread, known, note)
+    packages = {} if config.env.is_declared else probe.facts(config.env).packages
+    return StartPlan(config, out, start, spaces, point, sources.unread, known, note, packages)
 
 
 def _describe_locks(out: Path) -> list[str]:

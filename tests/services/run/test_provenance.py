@@ -67,6 +67,16 @@ def test_a_start_has_command_commit_versions_seeds_and_machine(
     assert min(going.cores, going.memory_bytes) > 0
 
 
+def test_the_environments_packages_are_beside_ours_and_change_none(project: Path) -> None:
+    plain = provenance.describe_start(CONFIG).versions
+    run = new_run(project)
+    with record_provenance(CONFIG, run, {"mujoco": "4.0.0", "numpy": "0.1"}):
+        (going,) = read_provenance(run)
+    (ended,) = read_provenance(run)
+    assert ended.versions == going.versions == {**plain, "mujoco": "4.0.0"}
+    assert "mujoco 4.0.0" in "\n".join(ended.lines())
+
+
 def test_changes_of_tracked_files_are_noticed(project: Path) -> None:
     (project / "new.txt").write_text("untracked")
     assert not provenance.describe_start(CONFIG).dirty
