@@ -45,7 +45,7 @@ class Finished:
         program: the packages and versions of a peer; "vedette" if it is ours.
         wall_s, cpu_s: of its processes from start to end, evaluations and all.
         environment: the packages and versions that the environment was made of; "" if they were not
-            noted, as of peers, whose `scripts/setup_peer` fixes.
+            noted, as those of peers, which `scripts/setup_peer` fixes.
     """
 
     task: str

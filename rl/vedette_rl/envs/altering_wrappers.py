@@ -66,6 +66,8 @@ def altering_wrappers(env: Any) -> tuple[AlteringWrapper, ...]:
 
 
 def wrapper_chain(env: Any) -> Iterator[Any]:
+    """Yield the wrappers around an environment or a vector of them, the outermost first, and then
+    the environment."""
     while env is not None:
         yield env
         is_wrapper = isinstance(env, gym.Wrapper | gym.vector.VectorWrapper)

@@ -30,7 +30,7 @@ def environment_packages(env: Any) -> dict[str, str]:
     Args:
         env: an environment, or a vector of them.
     """
-    names = sorted({name for module in _modules(env) for name in _imported(module)})
+    names = {name for module in set(_modules(env)) for name in _imported(module)}
     found = (_distribution(name) for name in names)
     return dict(sorted(distribution for distribution in found if distribution))
 
@@ -51,9 +51,10 @@ def _imported(module: ModuleType) -> Iterator[str]:
     """The top-level names of a module and of what it has imported."""
     yield module.__name__.partition(".")[0]
     for value in list(vars(module).values()):
-        kind = type(value)  # a lazy stand-in would load what it stands for if it were asked
+        kind = type(value)  # not `isinstance`: a lazy proxy would load its target
         if issubclass(kind, ModuleType):
-            yield value.__name__.partition(".")[0]
+            # not `value.__name__`: a module of `importlib.util.LazyLoader` would be loaded
+            yield str(object.__getattribute__(value, "__dict__").get("__name__")).partition(".")[0]
         elif issubclass(kind, type | FunctionType):
             yield str(value.__module__).partition(".")[0]
 
@@ -86,5 +87,5 @@ def _find(top_level: str) -> tuple[str, str] | None:
 
 
 def _named(distribution: str) -> tuple[str, str]:
-    found = metadata.distribution(distribution)
-    return found.metadata["Name"] or distribution, found.version or "?"
+    found = metadata.metadata(distribution)
+    return found["Name"] or distribution, found["Version"] or "?"

@@ -97,7 +97,7 @@ def test_a_damaged_distribution_stops_nobody(
     assert found["sound"] == "1.5"
 
 
-def test_a_stand_in_is_not_asked_what_it_stands_for(site: Path) -> None:
+def test_a_lazy_proxy_does_not_load_its_target(site: Path) -> None:
     text = ENVIRONMENT.replace(SIMULATOR, "") + (
         "class Lazy:\n"
         "    @property\n"
@@ -106,6 +106,20 @@ def test_a_stand_in_is_not_asked_what_it_stands_for(site: Path) -> None:
     )
     install(site, "Lazy-World", "2", lazy_world=text)
     assert environment_packages(importlib.import_module("lazy_world").Sim()) == {"Lazy-World": "2"}
+
+
+def test_a_module_that_is_loaded_when_it_is_used_is_named_and_not_loaded(site: Path) -> None:
+    lazy = (
+        "import importlib.util\n"
+        "spec = importlib.util.find_spec('sim_slow')\n"
+        "spec.loader = importlib.util.LazyLoader(spec.loader)\n"
+        "sim_slow = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(sim_slow)\n"
+    )
+    install(site, "sim-slow", "9", sim_slow="raise ImportError('no licence')\n")
+    install(site, "sim-later", "3", sim_later=ENVIRONMENT.replace(SIMULATOR, lazy))
+    found = environment_packages(importlib.import_module("sim_later").Sim())
+    assert found == {"sim-later": "3", "sim-slow": "9"}
 
 
 def test_a_scripted_environment_is_of_no_distribution() -> None:
