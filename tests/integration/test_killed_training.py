@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from killed_training import compare
+from killed_training import TASKS, compare
 from trial import Trial
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_five_kills_cost_a_training_few_optimization_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", TASKS)
+def test_five_kills_cost_a_training_few_optimization_steps(tmp_path: Path, task: str) -> None:
     with Trial("killed-training", tmp_path) as trial:
-        compare(trial, 8, first=1)
+        compare(trial, TASKS[task], 8, first=1)
         assert not trial.wrong
