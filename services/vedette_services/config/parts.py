@@ -148,7 +148,8 @@ class LearnerConfig(SettingsPart):
     sync_interval: Annotated[int, EnvSteps("a model every {}", 16, 1, most=50)] = Field(
         default=8, ge=0
     )
-    """optimization steps between models sent to actors. Where it is not set, those of a step of all
+    """optimization steps between models sent to actors. A model that is evaluated is sent, too, and
+    models of a queue are sent when a block is done. Where it is not set, those of a step of all
     environments of the fleet and of at least 16 environment steps, and never more than 50."""
     eval_interval: Annotated[int, EnvSteps("an evaluation every {}", 5_000, 250)] = Field(
         default=2_500, ge=0
