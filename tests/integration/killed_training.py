@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import mean
 
 import numpy as np
+from acted_rows import acted_rows
 from daemons import Daemons, free_address, wait_for
 from numpy.typing import NDArray
 from trial import Trial, parser_of
@@ -36,6 +37,10 @@ EPISODES = 20
 RATIO_MAX = 1.3
 RETURN_MIN = 0.8
 """Of the mean return in peace, which seeds tell far more sharply than the steps to a solution."""
+MODELS_MIN = 20
+"""Of those that rows are of: with fewer nothing is told by their rows."""
+DIFFERENCE_MAX = 1e-5
+"""Of a log-probability or a number remembered: float32, and another order of its sums."""
 ENDS_WITHIN_S = 600.0
 UP_WITHIN_S = 120.0
 
@@ -54,6 +59,7 @@ class Task:
         every: optimization steps from one evaluation to the next.
         solved: the mean return that solves it.
         fallen: a mean return so low, after it was solved, is a fall.
+        remembers: what actors say of its rows is computed again after the kills.
     """
 
     plays: tuple[str, ...]
@@ -62,6 +68,7 @@ class Task:
     every: int
     solved: float
     fallen: float
+    remembers: bool = False
 
 
 TASKS = {
@@ -85,6 +92,7 @@ TASKS = {
         every=64,
         solved=1.0,
         fallen=0.75,
+        remembers=True,
     ),
 }
 
@@ -211,6 +219,8 @@ def compare(trial: Trial, task: Task, seeds: int, first: int) -> None:
             f"seed {seed}: in peace {_said(peace[-1])}; killed at {kills} {_said(killed[-1])}, "
             f"{killed[-1].again} steps done again"
         )
+        if task.remembers:
+            check_rows(trial, trial.place / f"killed-{seed}" / "run")
     theirs, ours = (np.array([one.solved_after for one in found]) for found in (peace, killed))
     ratio, least, most = ratio_of_means(ours, theirs)
     returns = [mean(one.mean_return for one in found) for found in (peace, killed)]
@@ -224,6 +234,18 @@ def compare(trial: Trial, task: Task, seeds: int, first: int) -> None:
     )
     trial.check(returns[1] >= RETURN_MIN * returns[0], f"a mean return of {returns[1]:.4g}")
     trial.check(least <= RATIO_MAX, f"at least {least:.2f} times the steps, not {RATIO_MAX}")
+
+
+def check_rows(trial: Trial, run: Path) -> None:
+    """No kill costs a row of those that were sent, or changes what actors say of it."""
+    found = acted_rows(run)
+    trial.say(str(found))
+    trial.check(found.models >= MODELS_MIN, f"only {found.models} models could be computed again")
+    trial.check(found.missing == 0, f"{found.missing} rows are missing")
+    trial.check(found.remembered == 0.0, "something is remembered where an episode begins")
+    trial.check(
+        max(found.log_prob, found.memory) <= DIFFERENCE_MAX, f"actors said otherwise: {found}"
+    )
 
 
 def ratio_of_means(ours: Steps, theirs: Steps) -> tuple[float, float, float]:
