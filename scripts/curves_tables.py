@@ -242,7 +242,7 @@ def _overview_row(study: Study, each: Results, ours: str, theirs: str) -> list[s
     seeds = " and ".join(dict.fromkeys(str(len(set(each.labels[label].seeds))) for label in both))
     return [
         study.whom,
-        f"{each.task.env}, {each.task.env_steps:,} steps",
+        f"{each.task.env.rpartition(':')[2]}, {each.task.env_steps:,} steps",  # without its module
         f"{each.task.agent}: {ours}",
         cell(mine),
         theirs,
