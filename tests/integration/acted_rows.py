@@ -76,8 +76,8 @@ def acted_rows(run: Path) -> ActedRows:
         missing=int(missing.sum()),
         remembered=float(np.abs(rows["memory"][rows["begins"]]).max()),
         models=len(found),
-        log_prob=max(difference for difference, _ in found),
-        memory=max(difference for _, difference in found),
+        log_prob=max((difference for difference, _ in found), default=0.0),
+        memory=max((difference for _, difference in found), default=0.0),
     )
 
 
