@@ -6,8 +6,9 @@ from typing import Any
 import matplotlib
 import numpy as np
 from curves_data import PLACE
+from curves_scores import Results, read_results
 from curves_studies import Study
-from curves_tables import MEASURES, Results, normalized_scores, read_results
+from curves_tables import MEASURES, normalized_scores
 from matplotlib import pyplot
 
 from vedette.reports.charts import page_data

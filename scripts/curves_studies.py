@@ -85,6 +85,7 @@ class Label:
         seeds: in place of the study's.
         tasks: names of the tasks that it is run on; empty for all.
         priority: in place of the study's.
+        beside: the labels from which a table has its differences.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Label:
     seeds: tuple[int, ...] = ()
     tasks: tuple[str, ...] = ()
     priority: int = 0
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +290,7 @@ def _study(table: Table) -> Study:
 
 
 def _label(table: Table) -> Label:
-    tuples = {key: tuple(table[key]) for key in ("seeds", "tasks") if key in table}
+    tuples = {key: tuple(table[key]) for key in ("seeds", "tasks", "beside") if key in table}
     return Label(**{**table, **tuples})
 
 
@@ -308,6 +310,9 @@ def _check(study: Study) -> None:
             raise StudyError(f"{study.name} {label.name}: no task {', '.join(sorted(unknown))}")
         if label.peer and label.peer not in ("agent", *PEERS):
             raise StudyError(f"{study.name} {label.name}: no peer {label.peer}")
+        if unknown := set(label.beside) - (set(labels) - {label.name}):
+            names = ", ".join(sorted(unknown))
+            raise StudyError(f"{study.name} {label.name}: beside {names}, which is no other label")
         if label.peer and label.set:
             raise StudyError(f"{study.name} {label.name}: a peer has kwargs, no set")
         if label.source and (label.peer or label.set):

@@ -1,115 +1,26 @@
 """Writes the tables of docs/curves from its data, by the statistics of `vedette report`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from curves_data import DATA, PLACE, read_finished
+from curves_differences import differences_table
+from curves_scores import Estimate, Results, cell, estimate, number, pooled, read_results
 from curves_studies import Study, Task
 
-from vedette.reports.configurations import Configuration, group_runs
-from vedette.reports.record import EVALUATION, read_baseline
-from vedette.reports.statistics import (
-    SEED_RESAMPLES,
-    Floats,
-    SeedCurve,
-    average_seeds,
-    bootstrap_interval,
-    interquartile_mean,
-    resample_curves,
-)
+from vedette.reports.statistics import Floats, interquartile_mean
 
 MEASURES = {
     "last": "last evaluation",
     "best": "best evaluation",
     "area": "mean over the curve",
 }
-AREA_POINTS = 400
 TIMES = ["minutes", "CPU minutes"]
 HEAD = ["task", "run", "seeds", *MEASURES.values(), "last fifth", "env steps", *TIMES]
 TARGET_HEAD = ["target", "reached it", "env steps to it", "stayed"]
-
-Estimate = tuple[float, float, float]
-"""An interquartile mean and its interval, whose sides are NaN for one or two seeds."""
-
-
-@dataclass(frozen=True)
-class Results:
-    """The results of a task.
-
-    Args:
-        labels: one configuration a label, in the order of the study.
-    """
-
-    study: Study
-    task: Task
-    labels: dict[str, Configuration]
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """The env steps that all runs have: over these no run's last value is carried on."""
-        runs = [run for each in self.labels.values() for run in each.runs]
-        steps = [run.curves[EVALUATION].steps for run in runs]
-        return float(max(each[0] for each in steps)), float(min(each[-1] for each in steps))
-
-    def scores(self, label: str, measure: str) -> Floats:
-        """One score for each distinct seed."""
-        each = self.labels[label]
-        curves = [run.curves[EVALUATION] for run in each.runs]
-        if measure == "area":
-            points = [
-                SeedCurve(seed, curve.steps.astype(np.float64), curve.values)
-                for seed, curve in zip(each.seeds, curves, strict=True)
-            ]
-            scores = resample_curves(points, np.linspace(*self.span, AREA_POINTS)).mean(1)
-        else:
-            value = {"last": lambda y: y[-1], "best": np.max}[measure]
-            scores = np.array([value(curve.values) for curve in curves])
-        return average_seeds(each.seeds, scores)
-
-    def last_fifth(self, label: str) -> list[Floats]:
-        """Each seed's evaluations in the last fifth of the budget."""
-        begin = 0.8 * self.task.env_steps
-        curves = [run.curves[EVALUATION] for run in self.labels[label].runs]
-        return [curve.values[curve.steps > begin] for curve in curves]
-
-
-def estimate(
-    *strata: Floats, statistic: Any = interquartile_mean, divisors: Sequence[Floats] = ()
-) -> Estimate:
-    """The statistic of scores ``(seeds, ...)`` of each task, with its interval over seeds.
-
-    It is not one over evaluations: those of one run are not independent.
-    """
-    low, high = bootstrap_interval(
-        *strata, statistic=statistic, resamples=SEED_RESAMPLES, divisors=divisors
-    )
-    means = [divisor.mean() for divisor in divisors] or [1.0] * len(strata)
-    scores = [scores / mean for scores, mean in zip(strata, means, strict=True)]
-    middle = statistic(np.concatenate(scores)[np.newaxis], 1)
-    return float(middle[0]), *(float(np.min(side)) for side in (low, high))
-
-
-def pooled(scores: Floats, axis: int) -> Floats:
-    """The interquartile mean of all scores behind the first axis."""
-    return interquartile_mean(scores.reshape(len(scores), -1), axis)
-
-
-def read_results(study: Study, data: Path = DATA) -> list[Results]:
-    """The results of each task that has any, in the order of the list."""
-    results = []
-    for task in study.tasks:
-        file = data / study.name / f"{task.name}.csv"
-        if not file.exists():
-            continue
-        runs = {each.name: each for each in group_runs(read_baseline(file, task.env, task.target))}
-        order = [label.name for label in study.labels if label.name in runs]
-        names = order + sorted(set(runs) - set(order))
-        results.append(Results(study, task, {name: runs[name] for name in names}))
-    return results
 
 
 def task_table(results: Sequence[Results], data: Path = DATA) -> list[list[str]]:
@@ -196,19 +107,6 @@ def seeds_table(results: Sequence[Results]) -> list[list[str]]:
     return rows
 
 
-def cell(estimate: Sequence[float], digits: int | None = None) -> str:
-    """Interquartile mean with its 95 % interval."""
-    if np.isnan(estimate[0]):
-        return ""
-    middle, low, high = (number(x, digits) for x in estimate)
-    return middle if np.isnan(estimate[1]) else f"{middle} [{low}, {high}]"
-
-
-def number(x: float, digits: int | None = None) -> str:
-    """A return: with one digit behind the point, small ones with two."""
-    return f"{x:,.{(1 if abs(x) >= 10 else 2) if digits is None else digits}f}"
-
-
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     head, *others = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([head, "|" + "---|" * len(rows[0]), *others]) + "\n"
@@ -274,6 +172,8 @@ def page(study: Study, data: Path = DATA) -> str:
     if study.normalize_by and (rows := normalized_table(study, results)):
         by = f"Divided by the mean of `{study.normalize_by}` on each task, over all tasks:\n"
         parts += [by, markdown(rows)]
+    if rows := differences_table(study, results):
+        parts += ["Differences, of interquartile means:\n", markdown(rows)]
     parts += ["All seeds:\n", markdown(seeds_table(results))]
     # The address is seen from the page that includes this.
     parts += [f"![{study.title}](../curves/{study.name}.svg)\n"]
@@ -281,9 +181,14 @@ def page(study: Study, data: Path = DATA) -> str:
 
 
 def pages(studies: Sequence[Study]) -> dict[str, str]:
-    """Texts of docs/curves, by file, which docs/reference/learning.md includes."""
-    text = "\n".join(filter(None, map(page, studies)))
-    return {"studies.md": text, "overview.md": markdown(overview_table(studies))}
+    """Texts of docs/curves, by file, which pages of docs/ include."""
+    (asynchrony,) = (study for study in studies if study.name == "asynchrony")
+    costs = differences_table(asynchrony, read_results(asynchrony))
+    return {
+        "studies.md": "\n".join(filter(None, map(page, studies))),
+        "overview.md": markdown(overview_table(studies)),
+        "asynchrony.md": markdown(costs),
+    }
 
 
 def write_page(studies: Sequence[Study]) -> str:

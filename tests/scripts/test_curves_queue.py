@@ -214,6 +214,7 @@ def test_the_list_of_studies_is_sound_and_ours_are_resolved_to_all_defaults() ->
         ('[[study.label]]\nname = "x"\n[[study.label]]\nname = "x"', "label x is there twice"),
         ('[[study.label]]\nname = "x"\npeer = "dqn"\nsource = "y"', "published is not run"),
         ('normalize_by = "y"', "normalize_by y"),
+        ('[[study.label]]\nname = "x"\nbeside = ["x"]', "beside x, which is no other label"),
     ],
 )
 def test_a_study_that_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from curves_data import PLACE, Finished, Point, write_run
+from curves_differences import difference, differences_table
+from curves_scores import estimate, pooled, read_results
 from curves_studies import Label, Study, Task, read_studies
-from curves_tables import (
-    estimate,
-    normalized_table,
-    overview_table,
-    page,
-    pages,
-    pooled,
-    read_results,
-    task_table,
-)
+from curves_tables import normalized_table, overview_table, page, pages, task_table
 
 PLAIN = Label(name="plain")
 OTHER = Label(name="other", seeds=(1, 2))
@@ -180,6 +174,38 @@ def test_who_leads_is_said_where_the_intervals_lie_apart(
     (row,) = rows(overview_table([compared((PLAIN, OTHER, peer))], tmp_path))
     assert (row["you have"], row["beside"]) == ("numbers seen", "peer")
     assert (row["leads"], row["leads over the curve"]) == (leads, leads)
+
+
+def test_a_difference_is_of_one_task_and_of_all_as_a_ratio(tmp_path: Path) -> None:
+    for seed, value in enumerate((10.0, 20.0, 30.0), 1):
+        put(tmp_path, "A", "plain", seed, value, value)
+        put(tmp_path, "B", "plain", seed, -5.0, 10.0)
+        put(tmp_path, "A", "other", seed, 60.0, 60.0)
+        put(tmp_path, "B", "other", seed, 7.5, 7.5)
+    found = replace(small(A=None, B=None), labels=(PLAIN, replace(OTHER, beside=("plain",))))
+    a, b, both = rows(differences_table(found, read_results(found, tmp_path)))
+    assert (a["task"], a["run"], a["beside"], a["seeds"]) == ("sac-A", "other", "plain", "3")
+    assert a["last evaluation"] == "+40.0 [30.0, 50.0]"
+    assert b["last evaluation"] == "-2.50 [-2.50, -2.50]"
+    assert b["mean over the curve"] == "+5.00 [5.00, 5.00]"  # 7.5 beside (-5 + 10) / 2
+    assert both["task"] == "all 2"
+    # Three of 3.0 and three of 0.75, of which the middle four are two of each.
+    assert both["last evaluation"].startswith("times 1.88 [")
+
+
+def test_fewer_than_three_seeds_have_a_difference_and_no_interval() -> None:
+    middle, *sides = difference(np.array([3.0, 5.0, 7.0]), np.array([1.0, 2.0]))
+    assert middle == 3.5
+    assert np.isnan(sides).all()
+
+
+@pytest.mark.parametrize(("seeds", "covered"), [(3, (0.76, 0.84)), (5, (0.90, 0.96))])
+def test_the_interval_of_three_seeds_is_too_narrow_as_the_page_says(
+    seeds: int, covered: tuple[float, float]
+) -> None:
+    pairs = np.random.default_rng(7).standard_normal((1_000, 2, seeds))
+    found = [difference(*pair, resamples=1_000) for pair in pairs]
+    assert covered[0] < np.mean([low <= 0.0 <= high for _, low, high in found]) < covered[1]
 
 
 def test_a_study_that_is_about_no_choice_of_an_agent_is_not_in_the_overview(
