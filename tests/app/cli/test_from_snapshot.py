@@ -226,6 +226,30 @@ def test_an_empty_replay_is_refused_beside_its_snapshot_before_anything_is_erase
     assert before == (_contents(tmp_path / "first"), _contents(tmp_path / "snapshot"))
 
 
+@pytest.mark.parametrize(
+    ("snapshot", "why"),
+    [
+        ("snapshot", "learner.snapshot: {0} has rows of another replay"),
+        ("gone/snapshot", "learner.snapshot: {0} cannot be reached"),
+    ],
+)
+def test_a_new_run_is_refused_beside_the_snapshot_of_another_before_it_has_a_folder(
+    vedette: Run, tmp_path: Path, snapshot: str, why: str
+) -> None:
+    First(tmp_path).close()
+    root = tmp_path / snapshot
+    before = _contents(tmp_path / "snapshot")
+    status, said = vedette(
+        *("learner", "--env", "CartPole-v1", "--out", "second"),
+        *("--bind", f"127.0.0.1:{free_port()}", "--set", f"learner.snapshot={root}"),
+    )
+    assert status == 2, said
+    assert why.format(root) in said
+    assert ("vedette learner --from-snapshot" in said) == (snapshot == "snapshot")
+    assert not (tmp_path / "second").exists()
+    assert before == _contents(tmp_path / "snapshot")
+
+
 @pytest.mark.parametrize("snapshot", ["empty", "new", "none"])
 def test_an_empty_replay_may_begin_beside_an_empty_snapshot(tmp_path: Path, snapshot: str) -> None:
     (tmp_path / "empty").mkdir()
