@@ -180,10 +180,11 @@ class Training:
         return Trained(self._task, tuple(self._evaluations()), again)
 
     def _evaluations(self) -> Iterator[tuple[int, float]]:
-        """Play the first checkpoint from each due step on: its steps and return."""
+        """Play the first checkpoint from each due step on, each once: its steps and return."""
         saved = [int(path.name) for path in Checkpoints(self._run / "checkpoints", keep=1).list()]
-        for due in range(self._task.every, self._task.steps + 1, self._task.every):
-            steps = next(steps for steps in saved if steps >= due)
+        all_due = range(self._task.every, self._task.steps + 1, self._task.every)
+        firsts = (next(steps for steps in saved if steps >= due) for due in all_due)
+        for steps in dict.fromkeys(firsts):  # a kill may leave one for two of them
             found, _ = evaluate_run(
                 self._run, episodes=EPISODES, seed=None, checkpoint=str(steps), video=None
             )
