@@ -41,31 +41,46 @@ class Results:
 
     @property
     def span(self) -> tuple[float, float]:
-        """The env steps that all runs have: over these no run's last value is carried on."""
+        """The env steps that all runs have: over these no run's last value is carried on. One with
+        evaluations that are not finite ends no other's."""
         runs = [run for each in self.labels.values() for run in each.runs]
-        steps = [run.curves[EVALUATION].steps for run in runs]
+        finite = [run for run in runs if EVALUATION not in run.not_finite] or runs
+        steps = [run.curves[EVALUATION].steps for run in finite if EVALUATION in run.curves]
         return float(max(each[0] for each in steps)), float(min(each[-1] for each in steps))
 
     def scores(self, label: str, measure: str) -> Floats:
-        """One score for each distinct seed."""
-        each = self.labels[label]
-        curves = [run.curves[EVALUATION] for run in each.runs]
+        """One score for each distinct seed that has it."""
+        of_label = self.labels[label]
+        runs = zip(of_label.seeds, of_label.runs, strict=True)
         if measure == "area":
+            kept = [(seed, run) for seed, run in runs if EVALUATION not in run.not_finite]
             points = [
                 SeedCurve(seed, curve.steps.astype(np.float64), curve.values)
-                for seed, curve in zip(each.seeds, curves, strict=True)
+                for seed, curve in ((seed, run.curves[EVALUATION]) for seed, run in kept)
             ]
-            scores = resample_curves(points, np.linspace(*self.span, AREA_POINTS)).mean(1)
+            grid = np.linspace(*self.span, AREA_POINTS)
+            scores = resample_curves(points, grid).mean(1) if points else np.zeros(0)
+        elif measure == "last":
+            kept = [(seed, run) for seed, run in runs if not run.diverged]
+            scores = np.array([run.curves[EVALUATION].values[-1] for _, run in kept])
         else:
-            value = {"last": lambda y: y[-1], "best": np.max}[measure]
-            scores = np.array([value(curve.values) for curve in curves])
-        return average_seeds(each.seeds, scores)
+            kept = [(seed, run) for seed, run in runs if EVALUATION in run.curves]
+            scores = np.array([run.curves[EVALUATION].values.max() for _, run in kept])
+        return average_seeds([seed for seed, _ in kept], scores)
 
     def last_fifth(self, label: str) -> list[Floats]:
-        """Each seed's evaluations in the last fifth of the budget."""
-        begin = 0.8 * self.task.env_steps
-        curves = [run.curves[EVALUATION] for run in self.labels[label].runs]
-        return [curve.values[curve.steps > begin] for curve in curves]
+        """Each seed's evaluations in the last fifth of the budget.
+
+        One within half an interval of its beginning is not part of it, whether it came just before
+        or just after: so programs that evaluate at somewhat different steps have as many.
+        """
+        late = []
+        for run in self.labels[label].runs:
+            if EVALUATION in run.curves:
+                curve = run.curves[EVALUATION]
+                interval = np.median(np.diff(curve.steps)) if curve.steps.size > 1 else 0.0
+                late.append(curve.values[curve.steps > 0.8 * self.task.env_steps + 0.5 * interval])
+        return late
 
 
 def estimate(
@@ -75,6 +90,8 @@ def estimate(
 
     It is not one over evaluations: those of one run are not independent.
     """
+    if not all(map(len, (*strata, *divisors))):
+        return np.nan, np.nan, np.nan
     low, high = bootstrap_interval(
         *strata, statistic=statistic, resamples=SEED_RESAMPLES, divisors=divisors
     )

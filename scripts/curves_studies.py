@@ -29,15 +29,30 @@ PEERS = {
 NOT_RESULTS = ("seed", "stop", "preset")
 """Parts of a configuration that a fingerprint leaves out: the study says how long a run is."""
 IN_RESULTS = {
-    "actors": ("count", "envs_per_actor", "n_buffer", "step_processor"),
-    "learner": ("warmup_period", "sync_interval", "eval_interval", "pretrain_opts"),
-    "evaluation": ("episodes", "seed"),
+    "actors": (
+        *("count", "envs_per_actor", "n_buffer", "step_processor", "her_goals", "steps_per_row"),
+        *("run_length", "explore_from"),
+    ),
+    "learner": (
+        *("warmup_period", "sync_interval", "eval_interval", "pretrain_opts", "precision"),
+        *("model_dtype", "compile", "ranks", "init_from"),
+    ),
+    "evaluation": ("episodes", "seed", "max_episode_steps"),
 }
 """Of these parts, the keys on which a result depends; of the others all."""
 SWITCHES = {"imitation": ("loss", "none"), "munchausen": ("alpha", 0.0)}
 """Parts within parts, with the key and its value that say that they are off."""
-BEFORE = {"adam_beta1": 0.9, "noise_color": "white", "weight_init": "torch"}
-"""Keys of later versions, with the value that earlier ones had built in."""
+BEFORE = {
+    "adam_beta1": 0.9,
+    "noise_color": "white",
+    "weight_init": "torch",
+    "her_goals": 4,
+    "steps_per_row": 100,
+    "precision": "float32",
+    "model_dtype": "float32",
+    "ranks": 1,
+}
+"""Keys that earlier fingerprints had not, with the value that their runs had."""
 
 
 class StudyError(Exception):
@@ -232,7 +247,7 @@ def _in_results(config: Table) -> Table:
     for part, table in config.items():
         kept = IN_RESULTS.get(part, table)
         if part not in NOT_RESULTS:
-            settings[part] = _without_off({key: table[key] for key in kept})
+            settings[part] = _without_off({key: table[key] for key in kept if key in table})
     return settings
 
 

@@ -32,7 +32,9 @@ def task_table(results: Sequence[Results], data: Path = DATA) -> list[list[str]]
         for label, configuration in each.labels.items():
             of_label = [r for r in finished if (r.task, r.label) == (each.task.name, label)]
             statistics = configuration.statistics(each.span)
-            cells = [each.task.name, label, seeds_cell(each.study, label, statistics["seeds"])]
+            diverged = sum(run.diverged for run in configuration.runs)
+            seeds = seeds_cell(each.study, label, statistics["seeds"], diverged)
+            cells = [each.task.name, label, seeds]
             late = each.last_fifth(label)
             cells += target_cells(each.task, statistics, late) if targets else []
             cells += [cell(estimate(each.scores(label, measure))) for measure in MEASURES]
@@ -55,16 +57,23 @@ def target_cells(task: Task, statistics: dict[str, Any], late: Sequence[Floats])
     """The columns of a target; `late` are each seed's evaluations in the last fifth."""
     if task.target is None:
         return [""] * len(TARGET_HEAD)
-    to_target = [np.nan if x is None else x for x in statistics["env_steps_to_target"].values()]
+    found = [statistics["env_steps_to_target"][name] for name in ("iqm", "low", "high")]
+    to_target = [np.nan if x is None else x for x in found]
     reached = f"{statistics['reached']} of {statistics['seeds']}"
     ends = [interquartile_mean(values[np.newaxis], 1).item() for values in late if values.size]
     stayed = f"{sum(end >= task.target for end in ends)} of {len(ends)}" if ends else ""
     return [f"{task.target:g}", reached, cell(tuple(to_target), 0), stayed]
 
 
-def seeds_cell(study: Study, label: str, count: int) -> str:
+def seeds_cell(study: Study, label: str, count: int, diverged: int = 0) -> str:
+    """How many seeds have run.
+
+    Args:
+        diverged: of how many the last evaluation is not finite. They are in no statistic.
+    """
     planned = {each.name: len(each.seeds or study.seeds) for each in study.labels}.get(label, count)
-    return str(count) if count >= planned else f"{count} of {planned}"
+    text = str(count) if count >= planned else f"{count} of {planned}"
+    return f"{text}, of which {diverged} diverged" if diverged else text
 
 
 def normalized_scores(study: Study, results: Sequence[Results]) -> dict[str, dict[str, Estimate]]:

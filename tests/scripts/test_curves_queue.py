@@ -295,6 +295,25 @@ def _actors(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
+    "changed",
+    [
+        {"evaluation": {"max_episode_steps": 50}},
+        {"actors": {"her_goals": 8}},
+        {"actors": {"run_length": 64}},
+        {"learner": {"precision": "bfloat16"}},
+        {"learner": {"model_dtype": "float16"}},
+        {"agent": {"learning_rate": 0.5}},
+    ],
+)
+def test_what_changes_a_result_changes_the_fingerprint(changed: dict[str, Any]) -> None:
+    task = Task(env="Pendulum-v1", agent="sac", env_steps=900)
+    label = Label(name="x", set={"preset": "none"})
+    study = Study(name="s", title="", tasks=(task,), labels=(label,), seeds=(1,))
+    other = Label(name="x", set={"preset": "none", **changed})
+    assert Run(study, task, label, 1).fingerprint != Run(study, task, other, 1).fingerprint
+
+
+@pytest.mark.parametrize(
     ("agent", "given", "opts"),
     [
         # 128 samples a step, each drawn 64 times: a step for 2 environment steps

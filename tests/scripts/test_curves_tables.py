@@ -11,7 +11,9 @@ from curves_data import PLACE, Finished, Point, write_run
 from curves_differences import difference, differences_table
 from curves_scores import estimate, pooled, read_results
 from curves_studies import Label, Study, Task, read_studies
-from curves_tables import normalized_table, overview_table, page, pages, task_table
+from curves_tables import leader, normalized_table, overview_table, page, pages, task_table
+
+from vedette.reports.statistics import bootstrap_interval
 
 PLAIN = Label(name="plain")
 OTHER = Label(name="other", seeds=(1, 2))
@@ -206,6 +208,43 @@ def test_the_interval_of_three_seeds_is_too_narrow_as_the_page_says(
     pairs = np.random.default_rng(7).standard_normal((1_000, 2, seeds))
     found = [difference(*pair, resamples=1_000) for pair in pairs]
     assert covered[0] < np.mean([low <= 0.0 <= high for _, low, high in found]) < covered[1]
+
+
+@pytest.mark.parametrize(("seeds", "by_chance"), [(3, (0.08, 0.12)), (5, (0.01, 0.04))])
+def test_a_leader_by_chance_is_as_rare_as_the_page_says(
+    seeds: int, by_chance: tuple[float, float]
+) -> None:
+    pairs = np.random.default_rng(7).standard_normal((1_000, 2, seeds))
+    found = []
+    for pair in pairs:
+        sides = [bootstrap_interval(scores, resamples=1_000) for scores in pair]
+        ours, theirs = ((0.0, float(low), float(high)) for low, high in sides)
+        found.append(leader(ours, theirs) != "not told apart")
+    assert by_chance[0] < np.mean(found) < by_chance[1]
+
+
+def test_sides_that_evaluate_at_somewhat_different_steps_have_as_many_last_evaluations(
+    tmp_path: Path,
+) -> None:
+    for label, shift in {"plain": 0, "other": 3}.items():
+        points = [
+            Point(label, 1, step + shift, step, 1.0, float(step)) for step in range(10, 101, 10)
+        ]
+        run = Finished("sac-A", label, 1, "f", "c", "p", 100, 100, 100.0, 100.0, 90.0, 60.0)
+        write_run(tmp_path / "small", points, run)
+    (found,) = read_results(small(A=None), tmp_path)
+    for label in ("plain", "other"):  # at 80 and at 83 begins what is later
+        assert found.last_fifth(label)[0].tolist() == [90.0, 100.0]
+
+
+def test_a_seed_that_diverged_is_named_and_changes_no_other_label(tmp_path: Path) -> None:
+    for seed in (1, 2, 3, 4):
+        put(tmp_path, "A", "plain", seed, 0.0, 10.0, 20.0, 30.0)
+    put(tmp_path, "A", "other", 1, 5.0, *[float("nan")] * 3)
+    put(tmp_path, "A", "other", 2, 5.0, 5.0, 5.0, 5.0)
+    plain, other = rows(task_table(read_results(small(A=None), tmp_path), tmp_path))
+    assert plain["mean over the curve"] == "15.0 [15.0, 15.0]"
+    assert (other["seeds"], other["last evaluation"]) == ("2, of which 1 diverged", "5.00")
 
 
 def test_a_study_that_is_about_no_choice_of_an_agent_is_not_in_the_overview(

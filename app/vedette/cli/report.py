@@ -50,6 +50,7 @@ def report(
         export_numbers,
         outcome_note,
         outcome_rows,
+        remarks,
         report_statistics,
         write_comparison,
     )
@@ -71,4 +72,6 @@ def report(
     if sum(len(each.runs) for each in configurations) > 1:
         print_table(OUTCOME_HEADS, outcome_rows(configurations))
         say(outcome_note(configurations))
+        for remark in remarks(configurations):
+            say(remark)
     say(f"{path} ({format_bytes(path.stat().st_size)}); open it in a browser")

@@ -3,6 +3,7 @@
 from vedette.reports.configurations import OUTCOME_HEADS, outcome_note, outcome_rows
 from vedette.reports.writing import (
     export_numbers,
+    remarks,
     report_statistics,
     write_comparison,
     write_report,
@@ -13,6 +14,7 @@ __all__ = [
     "export_numbers",
     "outcome_note",
     "outcome_rows",
+    "remarks",
     "report_statistics",
     "write_comparison",
     "write_report",

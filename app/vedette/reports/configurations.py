@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vedette.reports.record import EVALUATION, RunRecord
+from vedette.reports.record import EVALUATION, RECORDED, RunRecord
 from vedette.reports.statistics import (
     QUARTERED_LEAST,
     SEED_RESAMPLES,
@@ -23,12 +23,18 @@ from vedette.reports.statistics import (
 )
 from vedette_rl.number_format import format_decimal
 from vedette_services.config.settings import dotted_items
+from vedette_services.status.stop_conditions import EXIT_REASONS
 
 _OF_A_SEED = ("seed", "preset", "replay.directory", "stop.")
 """Keys, and beginnings of keys, in which runs of one configuration may differ."""
 _NAMED_MAX = 3
 """The most keys in a configuration's name; the table of differences has all of them."""
 _AREA_POINTS = 400
+_ENDED = frozenset({*EXIT_REASONS, RECORDED})
+"""Reasons for which a run ends for good."""
+
+Span = tuple[float, float]
+"""The first and the last env step of a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +56,27 @@ class Configuration:
         """Seed of each run."""
         return [str(run.configured("seed")) for run in self.runs]
 
-    def statistics(self, span: tuple[float, float] | None) -> dict[str, Any]:
+    def statistics(self, span: Span | None) -> dict[str, Any]:
         """Return the object that ``report --json`` prints.
 
         Args:
             span: env steps over which the area under the curve is taken.
         """
         runs = self.runs
-        to_target = [run.env_steps_to_target for run in runs]
+        reached = [run.env_steps_to_target is not None for run in runs]
+        to_target = [None if run.is_offline else run.env_steps_to_target for run in runs]
         return {
             "name": self.name,
             "runs": len(runs),
             "seeds": len(set(self.seeds)),
             "eval_last": self._estimate([run.last_return for run in runs]),
             "eval_best": self._estimate([run.best_return for run in runs]),
-            "eval_area": self._area(span),
+            "eval_area": {**self._area(span), "span": span},
             "env_steps": self._estimate([run.summary.env_steps for run in runs])["iqm"],
             "env_steps_to_target": self._estimate(to_target),
-            "reached": self._count_seeds(steps is not None for steps in to_target),
+            "reached": self._count_seeds(reached),
             "solved": self._count_seeds(run.solved for run in runs),
-            "reached_runs": sum(steps is not None for steps in to_target),
+            "reached_runs": sum(reached),
             "solved_runs": sum(run.solved for run in runs),
             "ended": dict(Counter(_end_reason(run) for run in runs)),
             "seed_values": self.seeds,
@@ -79,10 +86,10 @@ class Configuration:
     def _count_seeds(self, are_counted: Iterable[bool]) -> int:
         return len(set(itertools.compress(self.seeds, are_counted)))
 
-    def _area(self, span: tuple[float, float] | None) -> dict[str, float | None]:
+    def _area(self, span: Span | None) -> dict[str, float | None]:
         """The mean evaluation over a range of env steps, of the runs that have all of it.
 
-        A run that `keeps_return` has.
+        A run that `keeps_return` has; one with evaluations that are not finite has not.
         """
         if span is None:
             return self._estimate([])
@@ -93,33 +100,42 @@ class Configuration:
         """IQM over distinct seeds with its interval; that of less than three seeds is not known."""
         known = [(s, float(x)) for s, x in zip(self.seeds, scores, strict=False) if x is not None]
         if not known:
-            return {"iqm": None, "low": None, "high": None}
+            return {"iqm": None, "low": None, "high": None, "seeds": 0}
         seeds, values = zip(*known, strict=True)
         per_seed = average_seeds(seeds, np.array(values))
         sides = [float(side) for side in bootstrap_interval(per_seed, resamples=SEED_RESAMPLES)]
         low, high = (None if np.isnan(side) else side for side in sides)
-        return {"iqm": float(interquartile_mean(per_seed, 0)), "low": low, "high": high}
+        middle = float(interquartile_mean(per_seed, 0))
+        return {"iqm": middle, "low": low, "high": high, "seeds": len(per_seed)}
 
 
 def statistics_of(configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
     """Return the statistics of each; areas of one environment are over the same env steps."""
-    by_env: dict[Any, list[RunRecord]] = {}
-    for configuration in configurations:
-        for run in configuration.runs:
-            if EVALUATION in run.curves:
-                by_env.setdefault(run.configured("env", "id"), []).append(run)
-    spans = {env: _common_span(runs) for env, runs in by_env.items()}
+    spans = spans_of(configurations)
     return [
         each.statistics(spans.get(each.runs[0].configured("env", "id"))) for each in configurations
     ]
 
 
-def _common_span(runs: Sequence[RunRecord]) -> tuple[float, float] | None:
-    """The env steps that runs have evaluated, without those that were killed or go on.
+def spans_of(configurations: Sequence[Configuration]) -> dict[str, Span | None]:
+    """Return the env steps over which areas are taken, by environment."""
+    by_env: dict[str, list[RunRecord]] = {}
+    for configuration in configurations:
+        for run in configuration.runs:
+            if EVALUATION in run.curves and not run.is_offline:
+                by_env.setdefault(run.configured("env", "id"), []).append(run)
+    return {env: _common_span(runs) for env, runs in by_env.items()}
+
+
+def _common_span(runs: Sequence[RunRecord]) -> Span | None:
+    """The env steps that runs have evaluated, without those that go on, or would by the same
+    command, and without those that have evaluations that are not finite.
 
     A run that `keeps_return` has what follows, too. None: they have none in common.
     """
-    counted = [run for run in runs if run.exit_reason] or runs
+    complete = [run for run in runs if run.exit_reason in _ENDED]
+    finite = [run for run in complete or runs if EVALUATION not in run.not_finite]
+    counted = finite or complete or runs
     steps = [run.comparable_evaluations()["env"] for run in counted]
     first = max(float(of_run[0]) for of_run in steps)
     pairs = zip(counted, steps, strict=True)
@@ -129,7 +145,7 @@ def _common_span(runs: Sequence[RunRecord]) -> tuple[float, float] | None:
 
 
 def _mean_over(run: RunRecord, grid: Floats) -> float | None:
-    if EVALUATION not in run.curves:
+    if EVALUATION not in run.curves or run.is_offline or EVALUATION in run.not_finite:
         return None
     found = run.comparable_evaluations()
     (values,) = resample_curves([SeedCurve("", found["env"], found["y"], run.keeps_return)], grid)
@@ -173,7 +189,19 @@ def describe_middle(configurations: Sequence[Configuration]) -> str:
 def outcome_note(configurations: Sequence[Configuration]) -> str:
     """Return what the numbers of `outcome_rows` are, in sentences."""
     middle = describe_middle(configurations)
-    return _OUTCOME_NOTE.format(middle=middle[:1].upper() + middle[1:])
+    found = _OUTCOME_NOTE.format(middle=middle[:1].upper() + middle[1:])
+    return " ".join([found, *_describe_spans(configurations)])
+
+
+def _describe_spans(configurations: Sequence[Configuration]) -> Iterator[str]:
+    """Say over which env steps the means over the curves are taken."""
+    spans = {env: span for env, span in spans_of(configurations).items() if span is not None}
+    of = ", ".join(
+        f"{first:,.0f} to {last:,.0f}" + f" of {env}" * (len(spans) > 1)
+        for env, (first, last) in spans.items()
+    )
+    if of:
+        yield f"Means over the curve are over env steps {of}."
 
 
 def outcome_rows(configurations: Sequence[Configuration]) -> list[list[str]]:
@@ -190,7 +218,10 @@ def _outcome_cells(outcome: dict[str, Any], records: Sequence[RunRecord]) -> lis
     return [
         outcome["name"],
         f"{seeds} of {runs} runs" if runs != seeds else str(seeds),
-        *(_estimate_text(outcome[name]) for name in ("eval_last", "eval_best", "eval_area")),
+        *(
+            _estimate_text(outcome[name], of_seeds=seeds)
+            for name in ("eval_last", "eval_best", "eval_area")
+        ),
         *(
             f"{outcome[name + of_all]} of {total}" if has_target else "–"
             for name in ("reached", "solved")
@@ -200,9 +231,20 @@ def _outcome_cells(outcome: dict[str, Any], records: Sequence[RunRecord]) -> lis
     ]
 
 
-def _estimate_text(estimate: Mapping[str, float | None], digits: int = 1) -> str:
+def _estimate_text(
+    estimate: Mapping[str, float | None], digits: int = 1, *, of_seeds: int | None = None
+) -> str:
+    """A statistic with its interval; with the number of its seeds, where these are not all.
+
+    Args:
+        of_seeds: how many seeds there are; None: those without a value do not matter.
+    """
     middle, low, high = (format_decimal(estimate[side], digits) for side in ("iqm", "low", "high"))
-    return middle if estimate["low"] is None else f"{middle} [{low}, {high}]"
+    text = middle if estimate["low"] is None else f"{middle} [{low}, {high}]"
+    counted = estimate["seeds"]
+    if not counted or of_seeds in (None, counted):
+        return text
+    return f"{text} ({counted} of {of_seeds} seeds)"
 
 
 def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
@@ -210,7 +252,7 @@ def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
     settings: dict[str, dict[str, str]] = {}
     members: dict[str, list[RunRecord]] = {}
     for record in records:
-        values = {k: v for k, v in flatten(record.config) if not k.startswith(_OF_A_SEED)}
+        values = dict(_identity(record))
         # A run whose configuration cannot be read is one of its own.
         key = repr(sorted(values.items())) if values else str(record.directory.resolve())
         settings[key] = values
@@ -228,6 +270,21 @@ def group_runs(records: Sequence[RunRecord]) -> list[Configuration]:
         name = f"{number}: {name}" if name in groups else name
         groups[name] = Configuration(name, tuple(runs), differs)
     return [*groups.values()]
+
+
+def _identity(record: RunRecord) -> Iterator[tuple[str, str]]:
+    """Yield what makes a run one of its configuration: settings, those that were changed while it
+    learned, and whether it ran in one process, where lag is another."""
+    for key, value in flatten(record.config):
+        if not key.startswith(_OF_A_SEED):
+            yield key, value
+    if not record.config:
+        return
+    changes = {k: text for k, text in record.changes.items() if not k.startswith(_OF_A_SEED)}
+    if changes:
+        yield "changed later", ", ".join(f"{key} {text}" for key, text in changes.items())
+    if record.in_process is not None:
+        yield "mode", "in process" if record.in_process else "daemons"
 
 
 def _sort_key(value: str) -> tuple[bool, float, str]:

@@ -60,6 +60,9 @@ class RunRecord:
         running: True while a learner runs in the directory.
         notes: a sentence for the run's state, and for each missing or damaged file.
         failure: why its last start has failed, "" where that is not known; None: it has not.
+        in_process: True if learner and actors took turns in one process; None: that is not known.
+        not_finite: the curves of which values that are not finite were left out.
+        diverged: True if its last evaluation is one of these.
     """
 
     directory: Path
@@ -71,6 +74,9 @@ class RunRecord:
     running: bool
     notes: tuple[str, ...]
     failure: str | None = None
+    in_process: bool | None = None
+    not_finite: frozenset[str] = frozenset()
+    diverged: bool = False
 
     @property
     def name(self) -> str:
@@ -100,6 +106,22 @@ class RunRecord:
         value = self.configured("stop", "target_return")
         value = self.summary.stop.target_return if value is None else value
         return float(value) if isinstance(value, int | float) and np.isfinite(value) else None
+
+    @property
+    def is_offline(self) -> bool:
+        """True if it has evaluated, and no environment step came before."""
+        known = self.curves.get(EVALUATION)
+        return known is not None and not known.steps.any()
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """The settings that a later start changed after optimization had begun, each with its
+        values: ``0.5 -> 0.004``."""
+        found: dict[str, str] = {}
+        for event in self.events:
+            if event.kind == "changed" and event.opt_steps:
+                found[event.who] = ", ".join(filter(None, (found.get(event.who), event.text)))
+        return found
 
     @property
     def exit_reason(self) -> str:
@@ -142,7 +164,9 @@ class RunRecord:
     @property
     def last_return(self) -> float | None:
         """Mean return of the last evaluation; of a solved run, of the fresh episodes by which it is
-        solved."""
+        solved. None: there is none, or it is not finite."""
+        if self.diverged:
+            return None
         known = self.curves.get(EVALUATION)
         last = return_in_comparisons(self._ended)
         return float(known.values[-1]) if last is None and known else last
@@ -253,11 +277,14 @@ def _kind(name: str) -> str:
     return "opt" if is_against_opt_steps(name) else "env"
 
 
-def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRecord:
+def read_record(
+    directory: Path, curves_of: CurveReader | None = None, *, only_finite: bool = True
+) -> RunRecord:
     """Read a run.
 
     Args:
         curves_of: that of the last call for this run, which reads on where it ended.
+        only_finite: leave out of its curves what is not finite.
 
     Raises:
         NotARunError: the directory holds no run.
@@ -276,56 +303,112 @@ def read_record(directory: Path, curves_of: CurveReader | None = None) -> RunRec
     events = _events(run, notes)
     provenance = (*_provenance(run, notes), *_certificate(run, summary))
     running = is_running(run)
-    curves = {name: _finite(curve) for name, curve in recorded.curves.items()}
-    if broken := [n for n, c in curves.items() if c.values.size < recorded.curves[n].values.size]:
+    broken = _not_finite(recorded.curves)
+    if broken:
         notes.append(f"Not finite at times, and left out there: {', '.join(sorted(broken)[:8])}.")
-    curves = {name: curve for name, curve in curves.items() if curve.values.size}
-    failure = last_failure(run)
-    record = RunRecord(directory, config, summary, curves, events, provenance, running, (), failure)
+    record = RunRecord(
+        directory,
+        config,
+        summary,
+        _finite(recorded.curves) if only_finite else recorded.curves,
+        events,
+        provenance,
+        running,
+        (),
+        last_failure(run),
+        _in_process(run),
+        broken,
+        _diverged(recorded.curves),
+    )
     return replace(record, notes=(*_state(record), *notes))
 
 
-def read_baseline(file: Path, env: str | None, target: float | None = None) -> list[RunRecord]:
+def read_baseline(
+    file: Path, env: str | None, target: float | None = None, *, only_finite: bool = True
+) -> list[RunRecord]:
     """Read the evaluations of another program from CSV: a run for each label and seed.
 
-    Its rows may have any order; those of returns that are not finite are left out.
+    Its rows may have any order.
 
     Args:
         env: the environment that it was evaluated on.
         target: the return at which that counts as solved.
+        only_finite: leave out of its curves what is not finite.
 
     Raises:
-        SettingError: the file is no table with the columns of `BASELINE_COLUMNS`.
+        SettingError: the file is no table with the columns of `BASELINE_COLUMNS`, or has two
+            evaluations of one seed at the same steps.
     """
-    rows: dict[tuple[str, str], list[list[float]]] = {}
+    rows: dict[tuple[str, str], dict[tuple[float, float], list[float]]] = {}
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
                 label, seed, *texts = (row[name] for name in BASELINE_COLUMNS)
-                *at, value = (float(text) for text in texts)
-                if not all(map(math.isfinite, at)):
-                    raise ValueError(f"{label}, seed {seed}: {at}")
-                if math.isfinite(value):
-                    rows.setdefault((label, seed), []).append([*at, value])
+                env_steps, opt_steps, wall_s, value = (float(text) for text in texts)
+                if not all(map(math.isfinite, (env_steps, opt_steps, wall_s))):
+                    raise ValueError(f"{label}, seed {seed}: {env_steps}, {opt_steps}, {wall_s}")
+                of_seed = rows.setdefault((label, seed), {})
+                if (env_steps, opt_steps) in of_seed:
+                    why = f"{label}, seed {seed} is evaluated twice at env step {env_steps:,.0f}"
+                    raise SettingError(str(file), why, "give each run a seed or a label of its own")
+                of_seed[env_steps, opt_steps] = [wall_s, value]
+    except SettingError:
+        raise
     except (OSError, KeyError, ValueError, TypeError) as error:
         columns = ", ".join(BASELINE_COLUMNS)
         raise SettingError(str(file), "not a table of evaluations", f"needs {columns}") from error
     records = []
-    for (label, seed), table in rows.items():
-        env_steps, opt_steps, times, returns = np.array(sorted(table)).T
-        curves = {EVALUATION: returns, "eval/version": opt_steps}
-        summary = Status(exit_reason=RECORDED, env_steps=int(env_steps[-1]), seconds=times[-1])
-        by_name = {n: Curve(env_steps.astype(np.int64), times, y) for n, y in curves.items()}
+    for (label, seed), of_seed in rows.items():
+        table = np.array([[*steps, *values] for steps, values in sorted(of_seed.items())])
+        env_steps, opt_steps, times, returns = table.T
+        curves = {
+            name: Curve(env_steps.astype(np.int64), times, values)
+            for name, values in ((EVALUATION, returns), ("eval/version", opt_steps))
+        }
         stop = {} if target is None else {"target_return": target}
-        config = {"baseline": label, "seed": seed, "env": {"id": env}, "stop": stop}
-        begin = RunEvent(0.0, "started")
-        records.append(RunRecord(file, config, summary, by_name, (begin,), (), False, ()))
+        records.append(
+            RunRecord(
+                directory=file,
+                config={"baseline": label, "seed": seed, "env": {"id": env}, "stop": stop},
+                summary=Status(
+                    exit_reason=RECORDED, env_steps=int(env_steps[-1]), seconds=times[-1]
+                ),
+                curves=_finite(curves) if only_finite else curves,
+                events=(RunEvent(0.0, "started"),),
+                provenance=(),
+                running=False,
+                notes=(),
+                not_finite=_not_finite(curves),
+                diverged=_diverged(curves),
+            )
+        )
     return records
 
 
-def _finite(curve: Curve) -> Curve:
-    kept = np.isfinite(curve.values)
-    return curve if kept.all() else curve.where(kept)
+def _finite(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    """Curves without what is not finite; those of which nothing is left are not there."""
+    kept = {name: np.isfinite(curve.values) for name, curve in curves.items()}
+    return {
+        name: curve if kept[name].all() else curve.where(kept[name])
+        for name, curve in curves.items()
+        if kept[name].any()
+    }
+
+
+def _not_finite(curves: Mapping[str, Curve]) -> frozenset[str]:
+    return frozenset(n for n, curve in curves.items() if not np.isfinite(curve.values).all())
+
+
+def _diverged(curves: Mapping[str, Curve]) -> bool:
+    known = curves.get(EVALUATION)
+    return known is not None and not np.isfinite(known.values[-1:]).all()
+
+
+def _in_process(run: RunDirectory) -> bool | None:
+    try:
+        return run.identity().in_process
+    except (NotARunError, SettingError):
+        return None
 
 
 def _config(run: RunDirectory, notes: list[str]) -> dict[str, Any]:

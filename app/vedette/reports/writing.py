@@ -34,7 +34,7 @@ from vedette.reports.configurations import (
     statistics_of,
 )
 from vedette.reports.raw_numbers import write_numbers
-from vedette.reports.record import RunRecord, read_baseline, read_record
+from vedette.reports.record import EVALUATION, RunRecord, read_baseline, read_record
 from vedette_protocol.foreign_text import replace_unprintable
 from vedette_rl.number_format import (
     format_bytes,
@@ -151,17 +151,49 @@ def export_numbers(runs: Iterable[str | Path], out: str | Path) -> int:
 
 
 def _read(given: Sequence[Path], *, read_all: bool = False) -> list[RunRecord]:
+    """Read runs and tables.
+
+    Args:
+        read_all: every recorded number, also those that are not finite.
+    """
     tables = [path for path in given if path.suffix == ".csv"]
     folders = [path for path in given if path not in tables]
     # A directory without a run below may be a damaged one.
     runs = [run for directory in folders for run in find_runs(directory) or [directory]]
     distinct = {run.resolve(): run for run in runs}.values()
-    records = [read_record(run, CurveReader(run) if read_all else None) for run in distinct]
-    known = (records[0].configured("env", "id"), records[0].target) if records else (None, None)
-    records += [run for table in tables for run in read_baseline(table, *known)]
+    records = [
+        read_record(run, CurveReader(run) if read_all else None, only_finite=not read_all)
+        for run in distinct
+    ]
+    if tables:
+        records += _read_tables(tables, records, only_finite=not read_all)
     if not records:
         files = ", ".join(map(str, tables))
         raise SettingError(files, "no evaluation in it", "name a run, or a table with rows")
+    return records
+
+
+def _read_tables(
+    tables: Sequence[Path], beside: Sequence[RunRecord], *, only_finite: bool
+) -> list[RunRecord]:
+    """Read the baselines that stand beside runs, whose environment and target are theirs, too."""
+    envs = dict.fromkeys(run.configured("env", "id") for run in beside)
+    if len(envs) > 1:
+        names = " and ".join(map(str, envs))
+        why = f"its environment is not known, beside runs of {names}"
+        raise SettingError(str(tables[0]), why, "compare one environment at a time")
+    known = (*envs, beside[0].target) if beside else (None, None)
+    records: list[RunRecord] = []
+    files: dict[tuple[str, str], Path] = {}
+    for table in dict.fromkeys(path.resolve() for path in tables):
+        for run in read_baseline(table, *known, only_finite=only_finite):
+            label, seed = run.configured("baseline"), run.configured("seed")
+            other = files.setdefault((label, seed), table)
+            if other != table:
+                why = f"{label}, seed {seed} is in {other}, too"
+                fix = "give each a label of its own, and compare one environment at a time"
+                raise SettingError(str(table), why, fix)
+            records.append(run)
     return records
 
 
@@ -196,7 +228,7 @@ def _environment() -> Environment:
     return environment
 
 
-_NUMBER = re.compile(r"[-–+]?\d[\d,.]*(e[-+]?\d+)?( %| s)?( \[.*\])?( of .*)?|–|-|")
+_NUMBER = re.compile(r"[-–+]?\d[\d,.]*(e[-+]?\d+)?( %| s)?( \[.*\])?( of .*| \(.*\))?|–|-|")
 
 
 def _is_number(value: object) -> bool:
@@ -392,7 +424,7 @@ def _of_several(configurations: Sequence[Configuration], runs: list[RunRecord]) 
         "title": title,
         "tab": f"{_place_of(runs)}: {title}",
         "subtitle": ", ".join(dict.fromkeys(run.title for run in runs)),
-        "notes": [("", note) for note in _remarks(configurations)],
+        "notes": [("", note) for note in remarks(configurations)],
         "configurations": configurations,
         "outcome_heads": OUTCOME_HEADS,
         "outcome": outcome_rows(configurations),
@@ -411,17 +443,33 @@ def _place_of(runs: Sequence[RunRecord]) -> str:
     return ", ".join(names[:_TAB_NAMES]) + " …" * (len(names) > _TAB_NAMES)
 
 
-def _remarks(configurations: Sequence[Configuration]) -> Iterator[str]:
+def remarks(configurations: Sequence[Configuration]) -> Iterator[str]:
+    """Yield what a reader of a comparison has to know of its runs, in sentences."""
     for each in configurations:
         for run in each.runs:
             if run.running:
                 yield f"{run.name} is still running."
             elif not run.curves:
                 yield f"{run.name} has no curves: {run.notes[0] if run.notes else 'nothing'}"
+            elif run.is_offline:
+                yield f"{run.name} made no env steps: it has no mean over the curve."
+            if EVALUATION in run.not_finite:
+                left_out = (
+                    "no mean over the curve, and no last one"
+                    if run.diverged
+                    else ("no mean over the curve")
+                )
+                yield f"{_of_seed(run)} has evaluations that are not finite: it has {left_out}."
         if len(set(each.seeds)) < len(each.seeds):
             yield f"{each.name}: some runs have the same seed; they count as one."
         if len({repr(run.configured("stop")) for run in each.runs}) > 1:
             yield f"{each.name}: its runs have different stop conditions."
+
+
+def _of_seed(run: RunRecord) -> str:
+    """Name a run, or the seed of another program in its file."""
+    label = run.configured("baseline")
+    return f"{run.name}: {label}, seed {run.configured('seed')}" if label else run.name
 
 
 # The fleet: the table of managers, and a lane of time for the learner and each

@@ -68,7 +68,7 @@ def test_the_statistics_of_seeds_are_those_computed_by_hand(tmp_path: Path) -> N
     assert found["name"] == "dqn on CartPole-v1"
     assert (found["runs"], found["seeds"], found["solved"]) == (3, 3, 2)
     # last evaluations 5, 10, 15: one resample of 27 has 5 only, which is more than 2.5 %
-    assert found["eval_last"] == {"iqm": 10.0, "low": 5.0, "high": 15.0}
+    assert found["eval_last"] == {"iqm": 10.0, "low": 5.0, "high": 15.0, "seeds": 3}
     assert found["eval_best"]["iqm"] == pytest.approx((5.0 + 9.0 + 18.0) / 3)
     # each rises evenly from its first evaluation to its last
     assert found["eval_area"]["iqm"] == pytest.approx((3.0 + 6.0 + 9.0) / 3)
@@ -101,7 +101,7 @@ def test_one_seed_that_ran_twice_is_one_seed_without_an_interval(tmp_path: Path)
         make_run(tmp_path / name, seed=4)
     (found,) = report_statistics([tmp_path])
     assert (found["runs"], found["seeds"]) == (2, 1)
-    assert found["eval_last"] == {"iqm": 5.0, "low": None, "high": None}
+    assert found["eval_last"] == {"iqm": 5.0, "low": None, "high": None, "seeds": 1}
     text = write_report([tmp_path]).read_text("utf-8")
     assert "some runs have the same seed; they count as one" in text
 
@@ -169,7 +169,7 @@ def test_a_baseline_stands_beside_the_runs(tmp_path: Path, monkeypatch: pytest.M
     table.write_text("\n".join([head, *lines]))
     ours, other = report_statistics([tmp_path / "run", table])
     assert (ours["name"], other["name"], other["seeds"]) == ("dqn on CartPole-v1", "other", 3)
-    assert other["eval_last"] == {"iqm": 1000.0, "low": 500.0, "high": 1500.0}
+    assert other["eval_last"] == {"iqm": 1000.0, "low": 500.0, "high": 1500.0, "seeds": 3}
     assert other["eval_area"]["iqm"] == pytest.approx(600.0)  # from 200 to 1,000
     assert (
         "<td>other</td>" in write_report([tmp_path / "run", table], tmp_path / "x.html").read_text()
@@ -199,16 +199,15 @@ def test_seeds_reach_the_target_at_their_first_evaluation_there_and_may_fall_aga
     assert other["eval_best"]["iqm"] == pytest.approx((12 + 11 + 9) / 3)
 
 
-def test_rows_of_a_baseline_may_have_any_order_and_returns_that_are_not_finite_are_left_out(
-    tmp_path: Path,
-) -> None:
+def test_rows_of_a_baseline_may_have_any_order(tmp_path: Path) -> None:
     table = tmp_path / "other.csv"
-    points = {300: "6", 100: "2", 400: "nan", 200: "4"}
+    points = {300: "6", 100: "2", 200: "4"}
     lines = [f"other,0,{at},{at},{at},{value}" for at, value in points.items()]
     table.write_text("\n".join([",".join(BASELINE_COLUMNS), *lines]))
     (found,) = report_statistics([table])
     assert found["eval_last"]["iqm"] == found["eval_best"]["iqm"] == 6.0
     assert found["eval_area"]["iqm"] == pytest.approx(4.0)
+    assert found["eval_area"]["span"] == (100.0, 300.0)
     assert found["env_steps"] == 300.0
 
 
