@@ -1,4 +1,4 @@
-"""The categories of a Discrete or MultiDiscrete space."""
+"""The categories of a Discrete, MultiDiscrete or MultiBinary space."""
 
 from __future__ import annotations
 
@@ -42,6 +42,9 @@ class CategoryRange:
             return cls(np.int64(space.start), np.int64(space.n), np.dtype(space.dtype))
         if isinstance(space, gs.MultiDiscrete):
             start, counts = space.start.astype(np.int64), space.nvec.astype(np.int64)
+            return cls(start, counts, np.dtype(space.dtype))
+        if isinstance(space, gs.MultiBinary):
+            start, counts = np.zeros(space.shape, np.int64), np.full(space.shape, 2, np.int64)
             return cls(start, counts, np.dtype(space.dtype))
         return None
 

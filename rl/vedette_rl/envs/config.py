@@ -39,13 +39,15 @@ def _without_nan(kwargs: dict[str, JsonValue]) -> dict[str, JsonValue]:
 Kwargs = Annotated[dict[str, JsonValue], AfterValidator(_without_nan)]
 """What code of the user is given by name. A nan, which equals nothing, would be a change of the
 settings at each resume; and nobody means it who types the word."""
-_OWN_KEYS = {
+OWN_KEYS = {
     "id": "env.id",
     "max_episode_steps": "env.max_episode_steps",
     "disable_env_checker": "nothing: the checker runs once, when a run starts",
     "vectorization_mode": "env.vectorization",
     "num_envs": "actors.envs_per_actor",
 }
+"""Arguments of Gymnasium's `make` and `make_vec`, and what says it here. A constructor may have one
+of that name."""
 
 
 _ALE_STACK = 4  # of ALE's own vector form, by default
@@ -281,14 +283,6 @@ class EnvConfig(SettingsPart):
         if not scale:
             raise ValueError("0 makes every reward 0, and nothing can be learned")
         return scale
-
-    @field_validator("kwargs")
-    @classmethod
-    def _leaves_our_keys_alone(cls, kwargs: Kwargs) -> Kwargs:
-        for key in kwargs:
-            if key in _OWN_KEYS:
-                raise ValueError(f"{key!r} is not the constructor's; use {_OWN_KEYS[key]}")
-        return kwargs
 
     @property
     def module(self) -> str | None:

@@ -156,11 +156,11 @@ def outside_bounds(layout: ObservationLayout, obs: Any) -> str:
     It is stored as it is: no learner depends on these bounds.
     """
     for leaf in layout.leaves:
-        if not isinstance(leaf.space, (gs.Box, gs.MultiBinary)):
+        if not isinstance(leaf.space, gs.Box):
             continue
         value = np.asarray(_follow(obs, leaf)).astype(leaf.dtype)  # rounding keeps what is inside
         space = leaf.space
-        bounds = (space.low, space.high) if isinstance(space, gs.Box) else (0, 1)
+        bounds = (space.low, space.high)
         low, high = (np.broadcast_to(bound, leaf.shape).astype(leaf.dtype) for bound in bounds)
         outside = (value < low) | (value > high)
         if outside.any():
@@ -174,19 +174,23 @@ def outside_bounds(layout: ObservationLayout, obs: Any) -> str:
 
 
 def rounded_away(layout: ObservationLayout, one: Any, other: Any) -> str:
-    """A sentence on a large number of two observations whose change is lost where it is stored in
-    float32; "" if there is none."""
+    """A sentence on a large number of two observations whose change is lost in float32, where it is
+    stored or in the network; "" if there is none."""
     for leaf in layout.leaves:
+        if not isinstance(leaf.space, gs.Box):  # categories are no numbers for a network
+            continue
         first, second = (np.asarray(_follow(obs, leaf)) for obs in (one, other))
-        if leaf.dtype != np.float32 or first.dtype != np.float64 != second.dtype:
+        exact = leaf.dtype.kind in "iu" or first.dtype == second.dtype == np.float64
+        if not exact:
             continue
         differs = (first != second) & (np.abs(first) >= _LARGE)
         lost = differs & (first.astype(np.float32) == second.astype(np.float32))
         if lost.any():
             numbers = first[lost][0], second[lost][0]
+            how = "as it is stored" if leaf.dtype == np.float32 else "as networks compute"
             return (
                 f"{leaf.name!r} has {numbers[0]:.17g} and then {numbers[1]:.17g}, which are the "
-                "same in float32, as it is stored: subtract an offset, by a wrapper in env.wrappers"
+                f"same in float32, {how}: subtract an offset, by a wrapper in env.wrappers"
             )
     return ""
 
@@ -351,7 +355,7 @@ class ActionConverter:
         if self._shifted:
             column = column + self._start
         elif self._scalar:
-            return column
+            return column.copy()
         actions: NDArray[Any] = column.astype(self._env_dtype)
         return actions if self._bounds is None else np.clip(actions, *self._bounds, out=actions)
 
@@ -502,6 +506,29 @@ def read_vector_rewards(name: str, rewards: Any, count: int) -> NDArray[Any]:
         )
         raise EnvironmentFaultError(name, fault)
     return array.reshape(count)
+
+
+def read_vector_flags(name: str, which: str, flags: Any, count: int) -> NDArray[np.bool_]:
+    """The flags ``(E,)`` that a step of a vector environment gave, as bools.
+
+    Args:
+        which: ``terminated`` or ``truncated``.
+
+    Raises:
+        EnvironmentFaultError: they are not one bool, or 0 or 1, for each of its `count`
+            environments.
+    """
+    array = np.asarray(flags)
+    if array.dtype == np.bool_ and array.shape == (count,):
+        return array
+    fits = array.dtype.kind in _NUMBERS and array.size == count
+    if not fits or not np.isin(array, (0, 1)).all():
+        fault = (
+            f"step() gave {which}={_short(flags)}, which are not one bool for each of {count} "
+            "environments"
+        )
+        raise EnvironmentFaultError(name, fault)
+    return array.reshape(count).astype(np.bool_)
 
 
 class RewardTransform:

@@ -41,15 +41,23 @@ from vedette_rl.envs.native_vector_env import (
     make_vector,
 )
 from vedette_rl.envs.process_guard import ProcessGuard
-from vedette_rl.envs.registry import AllowImport, find_spec, import_environment_module, install_hint
+from vedette_rl.envs.registry import (
+    AllowImport,
+    check_own_keys,
+    find_spec,
+    import_environment_module,
+    install_hint,
+)
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.spaces import (
     RESET_CHANGED,
     STEP_CHANGED,
+    HasSpaces,
     KnownSpaces,
     Spaces,
     agent_spaces,
     declared_spaces,
+    differing_part,
 )
 from vedette_rl.envs.vector_env import (
     Env,
@@ -116,18 +124,20 @@ def _make_env(
     # A vector form may show other observations, or be all that there is.
     if config.is_vector_form or (spec := find_spec(config, allow_import)).entry_point is None:
         return SingleOfVector(make_vector(config, 1, allow_import, render_mode=render_mode))
-    kwargs: dict[str, Any] = dict(config.kwargs)
+    check_own_keys(config, spec.entry_point)
+    spec = copy.copy(spec)
+    # In the spec, which Gymnasium copies deeply: a constructor may change what it is given, and may
+    # have arguments of the same names as `make`.
+    spec.kwargs = {**spec.kwargs, **config.kwargs}
     if render_mode is not None:
-        kwargs["render_mode"] = render_mode
+        spec.kwargs["render_mode"] = render_mode
     if not check:
-        spec = copy.copy(spec)
         spec.order_enforce = False
     try:
         env: Env = gym.make(
             spec,
             max_episode_steps=config.max_episode_steps,
             disable_env_checker=None if check else True,
-            **kwargs,
         )
     except (gym.error.DependencyNotInstalled, ImportError) as e:
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
@@ -160,7 +170,8 @@ class _WithResetOptions(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        return self.env.reset(seed=seed, options={**self._options, **(options or {})})
+        given = copy.deepcopy(dict(self._options))  # the environment may change them
+        return self.env.reset(seed=seed, options={**given, **(options or {})})
 
 
 class _Copied(gym.ObservationWrapper[Any, Any, Any]):
@@ -543,12 +554,36 @@ def _wrap(
             raise ImportNotAllowedError(inner_module, config.id)
     wrapper_type = _find_wrapper(wrapper, config, allow_import)
     stacks = wrapper_type is FrameStackObservation
+    kwargs = copy.deepcopy(wrapper.kwargs)  # the wrapper may change them
     try:
-        return wrapper_type(_Copied(env) if stacks else env, **wrapper.kwargs)
+        wrapped = wrapper_type(_Copied(env) if stacks else env, **kwargs)
     except gym.error.DependencyNotInstalled as e:
         raise UnknownEnvironmentError(config.id, install_hint(e)) from e
     except TypeError as e:
         raise UnknownEnvironmentError(config.id, f"wrapper {wrapper.name!r}: {e}") from e
+    if wrapper.training_only:
+        _check_same_spaces(config, wrapper, env, wrapped)
+    return wrapped
+
+
+def _check_same_spaces(
+    config: EnvConfig, wrapper: WrapperConfig, inside: HasSpaces, outside: HasSpaces
+) -> None:
+    """Check that evaluations, which leave a wrapper out, play in the spaces that training has.
+
+    Raises:
+        UnknownEnvironmentError: they do not; names the wrapper and the part.
+    """
+    without, with_it = (
+        Spaces(env.observation_space, env.action_space) for env in (inside, outside)
+    )
+    if part := differing_part(without, with_it):
+        here, there = (getattr(spaces, part) for spaces in (with_it, without))
+        fault = (
+            f"wrapper {wrapper.name!r} is training_only and changes the {part} space: training has "
+            f"{here}, and evaluations, which leave it out, have {there}; leave training_only out"
+        )
+        raise UnknownEnvironmentError(config.id, fault)
 
 
 def _find_wrapper(

@@ -13,7 +13,6 @@ mode              after an episode's last step                the row that is no
 from __future__ import annotations
 
 import copy
-import inspect
 from typing import Any
 
 import gymnasium as gym
@@ -22,17 +21,18 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step
-from vedette_rl.envs.config import EnvConfig
+from vedette_rl.envs.config import OWN_KEYS, EnvConfig
 from vedette_rl.envs.layout import (
     INTERVENTION_KEYS,
     Intervention,
     RewardTransform,
     find_intervention,
+    read_vector_flags,
     read_vector_rewards,
     row_of_batch,
 )
 from vedette_rl.envs.process_guard import ProcessGuard
-from vedette_rl.envs.registry import AllowImport, find_spec
+from vedette_rl.envs.registry import AllowImport, check_own_keys, find_spec, takes
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.vector_env import (
     VectorEnvironment,
@@ -92,9 +92,11 @@ class NativeVectorEnv(VectorEnvironment):
         batch, reward, terminated, truncated, infos = self._guard.call(
             self._envs.step, self._actions.to_environment(action)
         )
-        reward = read_vector_rewards(name_of(self._envs), reward, len(self))
+        name = name_of(self._envs)
+        reward = read_vector_rewards(name, reward, len(self))
         valid = ~self._resetting
-        terminated, truncated = terminated & valid, truncated & valid
+        terminated = read_vector_flags(name, "terminated", terminated, len(self)) & valid
+        truncated = read_vector_flags(name, "truncated", truncated, len(self)) & valid
         done = terminated | truncated
         self._rewards.write(reward, self._reward)
         self._returns.add(reward, valid)
@@ -190,37 +192,49 @@ def make_vector(
         UnknownEnvironmentError: there is none, or it cannot be made as configured.
         ImportNotAllowedError: `allow_import` refused.
     """
-    if config.wrappers or config.frame_stack:
-        raise UnknownEnvironmentError(
-            config.id,
-            "its vector form takes no env.wrappers or env.frame_stack; "
-            "set env.vectorization to 'loop'",
-        )
-    if config.reset_options:
-        raise UnknownEnvironmentError(
-            config.id,
-            "its vector form begins episodes by itself, without env.reset_options; set "
-            "env.vectorization to 'loop'",
-        )
     if config.vectorization == "envpool":
+        _check_bare(config, _LOOP)
         return EnvPoolVector(config, count)
     spec = copy.copy(find_spec(config, allow_import))
+    _check_bare(config, _LOOP if spec.entry_point is not None else "do that in its class")
     if spec.vector_entry_point is None:
         raise UnknownEnvironmentError(
             config.id, "it has no vector form; set env.vectorization to 'loop'"
         )
     if config.max_episode_steps is not None:
         spec.max_episode_steps = config.max_episode_steps
-    kwargs: dict[str, Any] = dict(config.kwargs)
+    check_own_keys(config, spec.vector_entry_point, always=("num_envs", "vectorization_mode"))
+    kwargs: dict[str, Any] = copy.deepcopy(config.kwargs)  # the constructor may change them
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     try:
-        if _CLIPPING not in {**spec.kwargs, **kwargs} and _takes(spec, _CLIPPING):
+        if _CLIPPING not in {**spec.kwargs, **kwargs} and takes(spec.vector_entry_point, _CLIPPING):
             kwargs[_CLIPPING] = False
-        return gym.make_vec(spec, count, vectorization_mode="vector_entry_point", **kwargs)
+        spec.kwargs = {**spec.kwargs, **kwargs}
+        return gym.make_vec(spec, count, vectorization_mode="vector_entry_point")
     except (gym.error.Error, ImportError, TypeError) as e:
         text = " ".join(str(e).split())
         raise UnknownEnvironmentError(config.id, f"its vector form cannot be made: {text}") from e
+
+
+_LOOP = "set env.vectorization to 'loop'"
+
+
+def _check_bare(config: EnvConfig, fix: str) -> None:
+    """Check that nothing is asked for that a vector form does not do.
+
+    Args:
+        fix: what to do in place of it. An environment that is only a vector has no loop.
+
+    Raises:
+        UnknownEnvironmentError: something is; names it and the fix.
+    """
+    if config.wrappers or config.frame_stack:
+        why = "its vector form takes no env.wrappers or env.frame_stack"
+        raise UnknownEnvironmentError(config.id, f"{why}; {fix}")
+    if config.reset_options:
+        why = "its vector form begins episodes by itself, without env.reset_options"
+        raise UnknownEnvironmentError(config.id, f"{why}; {fix}")
 
 
 class EnvPoolVector(VectorEnv):
@@ -238,7 +252,8 @@ class EnvPoolVector(VectorEnv):
         self._id = config.id
         self.num_envs = count
         self._task = config.name.removeprefix("ALE/")
-        self._kwargs = dict(config.kwargs)
+        check_own_keys(config, None, always=OWN_KEYS)
+        self._kwargs = copy.deepcopy(config.kwargs)
         if config.max_episode_steps is not None:
             self._kwargs["max_episode_steps"] = config.max_episode_steps
         if count == 1:
@@ -258,7 +273,7 @@ class EnvPoolVector(VectorEnv):
             raise UnknownEnvironmentError(self._id, why) from e
         try:
             return envpool.make_gymnasium(
-                self._task, num_envs=self.num_envs, seed=seed, **self._kwargs
+                self._task, num_envs=self.num_envs, seed=seed, **copy.deepcopy(self._kwargs)
             )
         except (AssertionError, TypeError, ValueError) as e:
             text = " ".join(str(e).split())
@@ -282,16 +297,6 @@ class EnvPoolVector(VectorEnv):
 
     def close(self, **kwargs: Any) -> None:
         self._pool.close()
-
-
-def _takes(spec: gym.envs.registration.EnvSpec, argument: str) -> bool:
-    """True if the vector form's constructor has this argument."""
-    entry: Any = spec.vector_entry_point  # a name, or what it names
-    creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-    try:
-        return argument in inspect.signature(creator).parameters
-    except ValueError:  # one that has no signature
-        return False
 
 
 def has_vector_form(config: EnvConfig, allow_import: AllowImport | None) -> bool:
@@ -328,9 +333,11 @@ def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
     try:
         return AutoresetMode(mode)
     except ValueError as e:
+        modes = ", ".join(f"AutoresetMode.{each.name}" for each in AutoresetMode)
         raise UnknownEnvironmentError(
             name_of(envs),
-            f"its vector form says autoreset mode {mode!r}; set env.vectorization to 'loop'",
+            f"its vector form says autoreset mode {mode!r}: give metadata['autoreset_mode'] one of "
+            f"{modes}, or set env.vectorization to 'loop' if it has single environments, too",
         ) from e
 
 

@@ -10,13 +10,13 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from vedette_rl.envs.config import UNNAMED, EnvConfig
+from vedette_rl.envs.config import OWN_KEYS, UNNAMED, EnvConfig
 from vedette_rl.envs.foreign_environments import (
     GYM_ID,
     explain_foreign,
@@ -167,6 +167,37 @@ def _register(namespace: str) -> None:
     # ALE would greet in every process that makes an environment.
     if hasattr(module, "ALEInterface"):
         module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
+
+
+def takes(entry_point: Any, argument: str) -> bool:
+    """True if an environment's constructor has an argument of this name.
+
+    Args:
+        entry_point: what makes it, or its name, as an `EnvSpec` has it.
+    """
+    is_name = isinstance(entry_point, str)
+    creator = gym.envs.registration.load_env_creator(entry_point) if is_name else entry_point
+    try:
+        return argument in inspect.signature(creator).parameters
+    except (TypeError, ValueError):  # it has no signature
+        return False
+
+
+def check_own_keys(config: EnvConfig, entry_point: Any, *, always: Collection[str] = ()) -> None:
+    """Check that `env.kwargs` has no argument that Gymnasium's `make` would take, and not the
+    environment's constructor.
+
+    Args:
+        entry_point: see `takes`.
+        always: those that are none of the constructor's, whatever it has.
+
+    Raises:
+        UnknownEnvironmentError: names the setting to use.
+    """
+    for key in config.kwargs:
+        if key in OWN_KEYS and (key in always or not takes(entry_point, key)):
+            why = f"env.kwargs.{key} is not the constructor's; use {OWN_KEYS[key]}"
+            raise UnknownEnvironmentError(config.id, why)
 
 
 def import_environment_module(

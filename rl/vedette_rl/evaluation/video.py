@@ -54,7 +54,7 @@ class EpisodeVideo:
             )
         self._id = config.id
         self._seed = seed
-        self.fps = int(self._env.metadata.get("render_fps") or FPS)
+        self.fps = max(1, round(self._env.metadata.get("render_fps") or FPS))
 
     def frames(self, policy: Policy, *, most: int = FRAMES_MAX) -> Iterator[Frame]:
         """The pictures ``(height, width, 3)``, from the first to the episode's end or `most`."""
@@ -80,7 +80,20 @@ class EpisodeVideo:
             raise CannotRenderError(self._id, "it has no render()") from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
             raise CannotRenderError(self._id, "its render() gave no picture")
-        return picture.astype(np.uint8, copy=False)
+        return self._as_bytes(picture)
+
+    def _as_bytes(self, picture: NDArray[Any]) -> Frame:  # of any numbers
+        """A picture of bytes; one of floats is from 0 to 1, as matplotlib has it."""
+        if picture.dtype == np.uint8:
+            return np.asarray(picture, np.uint8)
+        if picture.dtype.kind == "f":
+            picture, most = picture * 255.0, "1 as floats"
+        else:
+            most = "255"
+        if not ((picture >= 0) & (picture <= 255)).all():
+            raise CannotRenderError(self._id, f"its render() gave numbers outside of 0 to {most}")
+        frame: Frame = np.rint(picture).astype(np.uint8)
+        return frame
 
     def close(self) -> None:
         """Close the environment."""

@@ -126,7 +126,6 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         {"id": ""},
         {"id": "a:b:C-v0"},
         {"id": "not a module:C-v0"},
-        {"id": "C-v0", "kwargs": {"num_envs": 3}},
         {"id": "C-v0", "max_episode_steps": 0},
         {"id": "C-v0", "wrappers": ["NoModule"]},
         {"id": "C-v0", "vectorisation": "loop"},

@@ -17,6 +17,7 @@ from vedette_rl.envs.layout import (
     outside_bounds,
     read_flags,
     read_rewards,
+    rounded_away,
 )
 from vedette_rl.envs.make import make_env
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
@@ -435,8 +436,36 @@ def test_rounding_to_float32_is_not_outside_of_a_box() -> None:
     layout = ObservationLayout(gym.spaces.Box(-0.1, 0.1, (1,), np.float32))
     assert outside_bounds(layout, np.array([0.1])) == ""
     assert "'obs' has" in outside_bounds(layout, np.array([0.11]))
-    bits = ObservationLayout(gym.spaces.MultiBinary(2))
-    assert "'obs' has 2 at [1], outside of" in outside_bounds(bits, [1, 2])
+
+
+@pytest.mark.parametrize("value", [2, -1])
+def test_a_number_that_is_no_bit_is_refused_where_it_comes_from(value: int) -> None:
+    """The learner would reject the rows with such a number, and learn from the others."""
+    layout = ObservationLayout(gym.spaces.MultiBinary((2, 2)))
+    assert layout.encode([[0, 1], [1, 0]])["obs"].tolist() == [[[0, 1], [1, 0]]]
+    with pytest.raises(
+        SpaceLayoutError,
+        match=rf"step.* gave .*'obs' has {value} at \[1, 0\], outside of its space: give 0 to 1",
+    ):
+        layout.encode([[0, 1], [value, 0]], origin="step()")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "large", "kept"),
+    [(np.int64, 2**33, 2**20), (np.int32, 500_000_000, 70), (np.float64, 1.7e9, 1.5)],
+)
+def test_a_large_number_whose_change_float32_loses_is_warned_of(
+    dtype: Any, large: float, kept: float
+) -> None:
+    layout = ObservationLayout(gym.spaces.Box(0, 2**31 - 1, (2,), dtype))
+    text = rounded_away(layout, np.array([1, large], dtype), np.array([1, large + 1], dtype))
+    assert "which are the same in float32" in text
+    assert rounded_away(layout, np.array([1, kept], dtype), np.array([1, kept + 1], dtype)) == ""
+
+
+def test_a_category_is_no_large_number() -> None:
+    layout = ObservationLayout(gym.spaces.Discrete(2**40))
+    assert rounded_away(layout, 2**33, 2**33 + 1) == ""
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,22 @@ class Counting(gym.Env[Any, Any]):
         return np.full((8, 8, 3), 50 * self.t, np.uint8)
 
 
+class Grey(Counting):
+    """Shows floats, as matplotlib has them, at a frame in four seconds."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 0.25}  # noqa: RUF012
+
+    def render(self) -> Any:
+        return np.full((8, 8, 3), 0.2 * self.t, np.float32)
+
+
+class Bright(Counting):
+    """Shows floats up to 255."""
+
+    def render(self) -> Any:
+        return np.full((8, 8, 3), 50.0 * self.t)
+
+
 class Blind(Counting):
     """Shows nothing."""
 
@@ -89,6 +105,16 @@ def test_a_video_shows_the_episode_from_its_first_picture_to_its_last(tmp_path: 
     with Image.open(gif) as written:
         assert written.n_frames == 5
         assert written.info["duration"] == 100
+
+
+def test_pictures_of_floats_are_from_0_to_1_and_others_are_refused(tmp_path: Path) -> None:
+    film = film_of(Grey)
+    assert [int(frame[0, 0, 0]) for frame in film.frames(Still())] == [0, 51, 102, 153, 204]
+    assert write_video(tmp_path / "slow.gif", film.frames(Still()), film.fps) == 5
+    with Image.open(tmp_path / "slow.gif") as written:
+        assert written.info["duration"] == 1000
+    with pytest.raises(CannotRenderError, match="gave numbers outside of 0 to 1 as floats"):
+        list(film_of(Bright).frames(Still()))
 
 
 def test_recording_a_video_needs_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
