@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -254,7 +255,8 @@ def make_custom_replay(config: ReplayConfig, rows: Rows, rng: np.random.Generato
     Raises:
         UnknownNameError: there is none, or what is there is no `ReplayBuffer`.
     """
-    custom = import_by_name("replay.name", config.name)(rows, rng, config, **config.kwargs)
+    kwargs = copy.deepcopy(config.kwargs)  # a constructor may change what it is given
+    custom = import_by_name("replay.name", config.name)(rows, rng, config, **kwargs)
     if not implements(custom, ReplayBuffer):
         lacks = ", ".join(missing_members(custom, ReplayBuffer))
         raise UnknownNameError(
