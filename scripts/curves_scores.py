@@ -1,6 +1,6 @@
 """The scores of a study's runs: an estimate over seeds for each task, label and measure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from curves_data import DATA
 from curves_studies import Study, Task
 
 from vedette.reports.configurations import Configuration, group_runs
-from vedette.reports.record import EVALUATION, read_baseline
+from vedette.reports.record import EVALUATION, RunRecord, read_baseline
 from vedette.reports.statistics import (
     SEED_RESAMPLES,
     Floats,
@@ -50,23 +50,23 @@ class Results:
 
     def scores(self, label: str, measure: str) -> Floats:
         """One score for each distinct seed that has it."""
+        has_it: Callable[[RunRecord], bool] = {
+            "last": lambda run: not run.diverged,
+            "best": lambda run: EVALUATION in run.curves,
+            "area": lambda run: EVALUATION not in run.not_finite,
+        }[measure]
         of_label = self.labels[label]
-        runs = zip(of_label.seeds, of_label.runs, strict=True)
+        pairs = zip(of_label.seeds, of_label.runs, strict=True)
+        kept = [(seed, run.curves[EVALUATION]) for seed, run in pairs if has_it(run)]
+        seeds = [seed for seed, _ in kept]
         if measure == "area":
-            kept = [(seed, run) for seed, run in runs if EVALUATION not in run.not_finite]
-            points = [
-                SeedCurve(seed, curve.steps.astype(np.float64), curve.values)
-                for seed, curve in ((seed, run.curves[EVALUATION]) for seed, run in kept)
-            ]
+            points = [SeedCurve(seed, c.steps.astype(np.float64), c.values) for seed, c in kept]
             grid = np.linspace(*self.span, AREA_POINTS)
             scores = resample_curves(points, grid).mean(1) if points else np.zeros(0)
-        elif measure == "last":
-            kept = [(seed, run) for seed, run in runs if not run.diverged]
-            scores = np.array([run.curves[EVALUATION].values[-1] for _, run in kept])
         else:
-            kept = [(seed, run) for seed, run in runs if EVALUATION in run.curves]
-            scores = np.array([run.curves[EVALUATION].values.max() for _, run in kept])
-        return average_seeds([seed for seed, _ in kept], scores)
+            of_curve = {"last": lambda y: y[-1], "best": np.max}[measure]
+            scores = np.array([of_curve(curve.values) for _, curve in kept])
+        return average_seeds(seeds, scores)
 
     def last_fifth(self, label: str) -> list[Floats]:
         """Each seed's evaluations in the last fifth of the budget.
@@ -84,7 +84,10 @@ class Results:
 
 
 def estimate(
-    *strata: Floats, statistic: Any = interquartile_mean, divisors: Sequence[Floats] = ()
+    *strata: Floats,
+    statistic: Any = interquartile_mean,
+    divisors: Sequence[Floats] = (),
+    resamples: int = SEED_RESAMPLES,
 ) -> Estimate:
     """The statistic of scores ``(seeds, ...)`` of each task, with its interval over seeds.
 
@@ -93,7 +96,7 @@ def estimate(
     if not all(map(len, (*strata, *divisors))):
         return np.nan, np.nan, np.nan
     low, high = bootstrap_interval(
-        *strata, statistic=statistic, resamples=SEED_RESAMPLES, divisors=divisors
+        *strata, statistic=statistic, resamples=resamples, divisors=divisors
     )
     means = [divisor.mean() for divisor in divisors] or [1.0] * len(strata)
     scores = [scores / mean for scores, mean in zip(strata, means, strict=True)]

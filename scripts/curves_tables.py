@@ -20,6 +20,7 @@ MEASURES = {
 }
 TIMES = ["minutes", "CPU minutes"]
 HEAD = ["task", "run", "seeds", *MEASURES.values(), "last fifth", "env steps", *TIMES]
+SIDES = ("begin", "end")
 TARGET_HEAD = ["target", "reached it", "env steps to it", "stayed"]
 
 
@@ -182,7 +183,9 @@ def page(study: Study, data: Path = DATA) -> str:
         by = f"Divided by the mean of `{study.normalize_by}` on each task, over all tasks:\n"
         parts += [by, markdown(rows)]
     if rows := differences_table(study, results):
-        parts += ["Differences, of interquartile means:\n", markdown(rows)]
+        # An explanation of the study includes what is between the comments.
+        begin, end = (f"<!-- {side} of the differences of {study.name} -->\n" for side in SIDES)
+        parts += ["Differences, of interquartile means:\n", begin, markdown(rows), end]
     parts += ["All seeds:\n", markdown(seeds_table(results))]
     # The address is seen from the page that includes this.
     parts += [f"![{study.title}](../curves/{study.name}.svg)\n"]
@@ -191,13 +194,8 @@ def page(study: Study, data: Path = DATA) -> str:
 
 def pages(studies: Sequence[Study]) -> dict[str, str]:
     """Texts of docs/curves, by file, which pages of docs/ include."""
-    (asynchrony,) = (study for study in studies if study.name == "asynchrony")
-    costs = differences_table(asynchrony, read_results(asynchrony))
-    return {
-        "studies.md": "\n".join(filter(None, map(page, studies))),
-        "overview.md": markdown(overview_table(studies)),
-        "asynchrony.md": markdown(costs),
-    }
+    text = "\n".join(filter(None, map(page, studies)))
+    return {"studies.md": text, "overview.md": markdown(overview_table(studies))}
 
 
 def write_page(studies: Sequence[Study]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vedette.cli.comparison import print_comparison
 from vedette.cli.output import say
 from vedette_services.errors import UsageError
 
@@ -44,16 +45,7 @@ def report(
     vedette report runs/sweep --json           an object for each configuration
     vedette report runs/cart --csv cart.csv    every recorded number
     """
-    from vedette.live import print_table
-    from vedette.reports import (
-        OUTCOME_HEADS,
-        export_numbers,
-        outcome_note,
-        outcome_rows,
-        remarks,
-        report_statistics,
-        write_comparison,
-    )
+    from vedette.reports import export_numbers, report_statistics, write_comparison
     from vedette_rl.number_format import format_bytes
 
     if as_json and out is not None:
@@ -70,8 +62,5 @@ def report(
         raise UsageError(f"--out {out}: name a file in a folder that exists")
     path, configurations = write_comparison(runs, out)
     if sum(len(each.runs) for each in configurations) > 1:
-        print_table(OUTCOME_HEADS, outcome_rows(configurations))
-        say(outcome_note(configurations))
-        for remark in remarks(configurations):
-            say(remark)
+        print_comparison(configurations)
     say(f"{path} ({format_bytes(path.stat().st_size)}); open it in a browser")

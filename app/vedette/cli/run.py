@@ -223,8 +223,7 @@ def _run_sweep(
     start: Start,
 ) -> None:
     """Run every trial and report on all; leave with the status of the first that failed."""
-    from vedette.live import print_table
-    from vedette.reports import OUTCOME_HEADS, outcome_note, outcome_rows
+    from vedette.cli.comparison import print_comparison
     from vedette.sweep import (
         Sweep,
         exit_status,
@@ -263,7 +262,6 @@ def _run_sweep(
         say(exit_sentence("interrupted"))
     page, configurations = report_on(trials, directory)
     if configurations is not None:
-        print_table(OUTCOME_HEADS, outcome_rows(configurations))
-        say(outcome_note(configurations))
+        print_comparison(configurations)
         say(f"  report       {page}")
     raise typer.Exit(exit_status(outcomes))

@@ -1,6 +1,6 @@
 """Self-contained HTML pages about one run, or about several in comparison."""
 
-from vedette.reports.configurations import OUTCOME_HEADS, outcome_note, outcome_rows
+from vedette.reports.configurations import OUTCOME_HEADS, outcome_of
 from vedette.reports.writing import (
     export_numbers,
     remarks,
@@ -12,8 +12,7 @@ from vedette.reports.writing import (
 __all__ = [
     "OUTCOME_HEADS",
     "export_numbers",
-    "outcome_note",
-    "outcome_rows",
+    "outcome_of",
     "remarks",
     "report_statistics",
     "write_comparison",

@@ -109,9 +109,14 @@ class Configuration:
         return {"iqm": middle, "low": low, "high": high, "seeds": len(per_seed)}
 
 
-def statistics_of(configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
-    """Return the statistics of each; areas of one environment are over the same env steps."""
-    spans = spans_of(configurations)
+def statistics_of(
+    configurations: Sequence[Configuration], spans: Mapping[str, Span | None]
+) -> list[dict[str, Any]]:
+    """Return the statistics of each; areas of one environment are over the same env steps.
+
+    Args:
+        spans: what `spans_of` returns.
+    """
     return [
         each.statistics(spans.get(each.runs[0].configured("env", "id"))) for each in configurations
     ]
@@ -186,28 +191,38 @@ def describe_middle(configurations: Sequence[Configuration]) -> str:
     return f"mean of {among} seed{'' if counts[-1] == 1 else 's'}"
 
 
-def outcome_note(configurations: Sequence[Configuration]) -> str:
-    """Return what the numbers of `outcome_rows` are, in sentences."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a comparison shows of its configurations.
+
+    Args:
+        rows: the statistics below `OUTCOME_HEADS` as texts, a row for each configuration.
+        note: what the numbers are, in sentences.
+    """
+
+    rows: list[list[str]]
+    note: str
+
+
+def outcome_of(configurations: Sequence[Configuration]) -> Outcome:
+    """Return what a comparison shows of its configurations."""
+    spans = spans_of(configurations)
+    pairs = zip(configurations, statistics_of(configurations, spans), strict=True)
+    rows = [_outcome_cells(each, configuration.runs) for configuration, each in pairs]
     middle = describe_middle(configurations)
-    found = _OUTCOME_NOTE.format(middle=middle[:1].upper() + middle[1:])
-    return " ".join([found, *_describe_spans(configurations)])
+    note = _OUTCOME_NOTE.format(middle=middle[:1].upper() + middle[1:])
+    return Outcome(rows, " ".join([note, *_describe_spans(spans)]))
 
 
-def _describe_spans(configurations: Sequence[Configuration]) -> Iterator[str]:
-    """Say over which env steps the means over the curves are taken."""
-    spans = {env: span for env, span in spans_of(configurations).items() if span is not None}
+def _describe_spans(spans: Mapping[str, Span | None]) -> Iterator[str]:
+    """Say over which env steps the means over the curves are taken, by environment."""
+    known = {env: span for env, span in spans.items() if span is not None}
     of = ", ".join(
-        f"{first:,.0f} to {last:,.0f}" + f" of {env}" * (len(spans) > 1)
-        for env, (first, last) in spans.items()
+        f"{first:,.0f} to {last:,.0f}" + f" of {env}" * (len(known) > 1)
+        for env, (first, last) in known.items()
     )
     if of:
         yield f"Means over the curve are over env steps {of}."
-
-
-def outcome_rows(configurations: Sequence[Configuration]) -> list[list[str]]:
-    """Return the statistics below `OUTCOME_HEADS` as texts, a row for each configuration."""
-    pairs = zip(configurations, statistics_of(configurations), strict=True)
-    return [_outcome_cells(each, configuration.runs) for configuration, each in pairs]
 
 
 def _outcome_cells(outcome: dict[str, Any], records: Sequence[RunRecord]) -> list[str]:

@@ -339,28 +339,26 @@ def read_baseline(
         SettingError: the file is no table with the columns of `BASELINE_COLUMNS`, or has two
             evaluations of one seed at the same steps.
     """
-    rows: dict[tuple[str, str], dict[tuple[float, float], list[float]]] = {}
+    rows: dict[tuple[str, str], list[list[float]]] = {}
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
                 label, seed, *texts = (row[name] for name in BASELINE_COLUMNS)
-                env_steps, opt_steps, wall_s, value = (float(text) for text in texts)
-                if not all(map(math.isfinite, (env_steps, opt_steps, wall_s))):
-                    raise ValueError(f"{label}, seed {seed}: {env_steps}, {opt_steps}, {wall_s}")
-                of_seed = rows.setdefault((label, seed), {})
-                if (env_steps, opt_steps) in of_seed:
-                    why = f"{label}, seed {seed} is evaluated twice at env step {env_steps:,.0f}"
-                    raise SettingError(str(file), why, "give each run a seed or a label of its own")
-                of_seed[env_steps, opt_steps] = [wall_s, value]
-    except SettingError:
-        raise
+                *at, value = (float(text) for text in texts)
+                if not all(map(math.isfinite, at)):
+                    raise ValueError(f"{label}, seed {seed}: {at}")
+                rows.setdefault((label, seed), []).append([*at, value])
     except (OSError, KeyError, ValueError, TypeError) as error:
         columns = ", ".join(BASELINE_COLUMNS)
         raise SettingError(str(file), "not a table of evaluations", f"needs {columns}") from error
     records = []
-    for (label, seed), of_seed in rows.items():
-        table = np.array([[*steps, *values] for steps, values in sorted(of_seed.items())])
-        env_steps, opt_steps, times, returns = table.T
+    for (label, seed), table in rows.items():
+        env_steps, opt_steps, times, returns = np.array(sorted(table)).T
+        again = (np.diff(env_steps) == 0) & (np.diff(opt_steps) == 0)
+        if again.any():
+            at_step = env_steps[1:][again][0]
+            why = f"{label}, seed {seed} is evaluated twice at env step {at_step:,.0f}"
+            raise SettingError(str(file), why, "give each run a seed or a label of its own")
         curves = {
             name: Curve(env_steps.astype(np.int64), times, values)
             for name, values in ((EVALUATION, returns), ("eval/version", opt_steps))

@@ -29,8 +29,8 @@ from vedette.reports.configurations import (
     describe_middle,
     flatten,
     group_runs,
-    outcome_note,
-    outcome_rows,
+    outcome_of,
+    spans_of,
     statistics_of,
 )
 from vedette.reports.raw_numbers import write_numbers
@@ -130,7 +130,8 @@ def report_statistics(runs: Iterable[str | Path]) -> list[dict[str, Any]]:
     Raises:
         NotARunError: one of them holds no run.
     """
-    return statistics_of(group_runs(_read([Path(run) for run in runs])))
+    configurations = group_runs(_read([Path(run) for run in runs]))
+    return statistics_of(configurations, spans_of(configurations))
 
 
 def export_numbers(runs: Iterable[str | Path], out: str | Path) -> int:
@@ -427,8 +428,7 @@ def _of_several(configurations: Sequence[Configuration], runs: list[RunRecord]) 
         "notes": [("", note) for note in remarks(configurations)],
         "configurations": configurations,
         "outcome_heads": OUTCOME_HEADS,
-        "outcome": outcome_rows(configurations),
-        "outcome_note": outcome_note(configurations),
+        "outcome": outcome_of(configurations),
         "middle": describe_middle(configurations),
     }
 

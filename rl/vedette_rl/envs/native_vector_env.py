@@ -204,13 +204,12 @@ def make_vector(
     if config.max_episode_steps is not None:
         spec.max_episode_steps = config.max_episode_steps
     check_own_keys(config, spec.vector_entry_point, always=("num_envs", "vectorization_mode"))
-    kwargs: dict[str, Any] = copy.deepcopy(config.kwargs)  # the constructor may change them
+    spec.kwargs = {**spec.kwargs, **config.kwargs}  # Gymnasium copies them deeply
     if render_mode is not None:
-        kwargs["render_mode"] = render_mode
+        spec.kwargs["render_mode"] = render_mode
     try:
-        if _CLIPPING not in {**spec.kwargs, **kwargs} and takes(spec.vector_entry_point, _CLIPPING):
-            kwargs[_CLIPPING] = False
-        spec.kwargs = {**spec.kwargs, **kwargs}
+        if _CLIPPING not in spec.kwargs and takes(spec.vector_entry_point, _CLIPPING):
+            spec.kwargs[_CLIPPING] = False
         return gym.make_vec(spec, count, vectorization_mode="vector_entry_point")
     except (gym.error.Error, ImportError, TypeError) as e:
         text = " ".join(str(e).split())
@@ -253,7 +252,7 @@ class EnvPoolVector(VectorEnv):
         self.num_envs = count
         self._task = config.name.removeprefix("ALE/")
         check_own_keys(config, None, always=OWN_KEYS)
-        self._kwargs = copy.deepcopy(config.kwargs)
+        self._kwargs = dict(config.kwargs)
         if config.max_episode_steps is not None:
             self._kwargs["max_episode_steps"] = config.max_episode_steps
         if count == 1:

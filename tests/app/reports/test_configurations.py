@@ -12,8 +12,7 @@ from vedette.cli.app import main
 from vedette.live import print_table
 from vedette.reports import (
     OUTCOME_HEADS,
-    outcome_note,
-    outcome_rows,
+    outcome_of,
     report_statistics,
     write_comparison,
     write_report,
@@ -93,7 +92,7 @@ def test_the_page_and_vedette_runs_have_one_word_for_an_end(tmp_path: Path) -> N
     words = [read_overview(tmp_path / name).state for name in ends]
     assert [run.state for run in found.runs] == words
     assert words == ["solved", "done", "done", "stopped", "failed", "killed"]
-    assert outcome_rows([found])[0][-1] == "1 solved, 2 done, 1 stopped, 1 failed, 1 killed"
+    assert outcome_of([found]).rows[0][-1] == "1 solved, 2 done, 1 stopped, 1 failed, 1 killed"
 
 
 def test_one_seed_that_ran_twice_is_one_seed_without_an_interval(tmp_path: Path) -> None:
@@ -272,10 +271,10 @@ def test_the_comparison_is_printed_with_the_statistics_of_the_page(
     for seed in (0, 1):
         make_run(tmp_path / f"seed-{seed}", seed=seed)
     page, found = write_comparison([tmp_path])
-    print_table(OUTCOME_HEADS, outcome_rows(found))
+    print_table(OUTCOME_HEADS, outcome_of(found).rows)
     heads, row = capsys.readouterr().out.splitlines()
     assert heads.split("  ")[0] == "configuration"
-    for cell in outcome_rows(found)[0]:
+    for cell in outcome_of(found).rows[0]:
         assert cell in row
         assert f">{cell}</t" in page.read_text("utf-8")
 
@@ -288,7 +287,7 @@ def test_a_baseline_alone_is_named_and_has_no_target_to_reach(tmp_path: Path) ->
     assert "an agent" not in text
     assert '<p class="soft">other</p>' in text
     assert "Configuration of the first run" not in text
-    assert outcome_rows(found)[0][5:7] == ["–", "–"]
+    assert outcome_of(found).rows[0][5:7] == ["–", "–"]
 
 
 def test_a_solved_run_is_compared_by_its_confirmed_evaluation(tmp_path: Path) -> None:
@@ -326,7 +325,7 @@ def test_runs_of_one_seed_are_counted_as_runs_in_every_column(tmp_path: Path) ->
     known_run(tmp_path / "a", evaluations=evaluations, exit_reason="target_return")
     known_run(tmp_path / "b", evaluations=[(1_000, 100.0), (2_000, 100.0)])
     found = group_runs([read_record(tmp_path / name) for name in ("a", "b")])
-    cells = dict(zip(OUTCOME_HEADS, outcome_rows(found)[0], strict=True))
+    cells = dict(zip(OUTCOME_HEADS, outcome_of(found).rows[0], strict=True))
     counts = [cells[name] for name in ("seeds", "reached the target", "solved", "ended")]
     assert counts == ["1 of 2 runs", "1 of 2 runs", "1 of 2 runs", "1 solved, 1 done"]
     (statistics,) = report_statistics([tmp_path])
@@ -360,4 +359,4 @@ def test_what_is_the_mean_of_few_seeds_is_called_so(
         for count in counts
     ]
     assert describe_middle(configurations) == said
-    assert outcome_note(configurations).lower().startswith(f"{said}, in brackets")
+    assert outcome_of(configurations).note.lower().startswith(f"{said}, in brackets")

@@ -11,8 +11,7 @@ from run_folders import BEGAN_S, make_run, write_summary
 from vedette.cli.app import main
 from vedette.reports import (
     export_numbers,
-    outcome_note,
-    outcome_rows,
+    outcome_of,
     remarks,
     report_statistics,
     write_comparison,
@@ -54,7 +53,7 @@ def test_a_seed_that_diverged_is_counted_and_ends_no_other(tmp_path: Path) -> No
     diverged = {4: (50.0, NAN, NAN, NAN), 5: (NAN, NAN, NAN, NAN)}
     table = write_table(tmp_path / "other.csv", "other", {**good, **diverged})
     path, found = write_comparison([table], tmp_path / "x.html")
-    (cells,) = outcome_rows(found)
+    (cells,) = outcome_of(found).rows
     assert cells[1] == "5"
     assert cells[2] == "30.0 [30.0, 30.0] (3 of 5 seeds)"  # the last
     assert cells[3].endswith("(4 of 5 seeds)")  # the best
@@ -188,6 +187,7 @@ def test_each_environment_has_a_span_of_its_own(tmp_path: Path) -> None:
     evaluate(make_run(tmp_path / "a"), 10.0, 20.0)
     evaluate(make_run(tmp_path / "b", env={"id": "Acrobot-v1"}), 10.0, 20.0, 30.0)
     found = group_runs([read_record(tmp_path / name) for name in "ab"])
-    assert "over env steps 100 to 300 of Acrobot-v1, 100 to 200 of CartPole-v1." in outcome_note(
-        found
+    assert (
+        "over env steps 100 to 300 of Acrobot-v1, 100 to 200 of CartPole-v1."
+        in outcome_of(found).note
     )
