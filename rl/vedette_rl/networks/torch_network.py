@@ -46,6 +46,10 @@ _VARIANCE_EPS = 1e-6
 
 _OUTLIER, _BEFORE_OUTLIERS = 30.0, 100
 """Deviations from the mean beyond which a number counts as so many, after so many batches."""
+_OUTLIERS_MAX, _WITHOUT_OUTLIERS = _OUTLIER**-2, 1000
+"""The largest share of outliers, of all numbers and so many batches without any. No distribution
+has a larger one (Chebyshev's inequality): where more numbers are that far, the deviation is wrong,
+as that of a contact force is before the first contact, and all of them count as they are."""
 _LARGEST = 1e17
 """What is further from the mean counts as this far: squares and their sums are float32's."""
 
@@ -437,7 +441,8 @@ class ObsNormalizer:
     Statistics of what is *drawn* are those of the networks' own input, priorities included, and the
     learner has them without reading the replay once more. Each batch counts as much as any other
     (Chan et al. 1979), so they move less and less and stand still in the end, as a target needs it.
-    One broken number among them must not make all others alike: see `_OUTLIER`.
+    One broken number among them must not make all others alike: see `_OUTLIER` and
+    `_OUTLIERS_MAX`.
 
     Args:
         columns: the columns of the observation; none switches it off.
@@ -453,6 +458,8 @@ class ObsNormalizer:
         self._batches = torch.zeros((), device=device)
         self.mean, self._variance = torch.zeros(2, columns.size, device=device)
         self.scale = torch.ones(columns.size, device=device)
+        self._outliers = torch.zeros(columns.size, device=device)
+        """Shares of the numbers so far, in batches."""
         self._means = columns.split(self.mean)
         self._scales = columns.split(self.scale)
 
@@ -476,7 +483,13 @@ class ObsNormalizer:
         torch.rsqrt(self._variance + _VARIANCE_EPS, out=self.scale)
 
     def _within_bounds(self, x_BF: torch.Tensor) -> torch.Tensor:
-        bound_F = torch.where(self._batches < _BEFORE_OUTLIERS, _LARGEST, _OUTLIER / self.scale)
+        early = self._batches < _BEFORE_OUTLIERS
+        bound_F = _OUTLIER / self.scale
+        share_F = ((x_BF - self.mean).abs() > bound_F).float().mean(dim=0)
+        ranks.average(share_F)
+        self._outliers += torch.where(early, 0.0, share_F)
+        many_F = self._outliers > _OUTLIERS_MAX * (self._batches + _WITHOUT_OUTLIERS)
+        bound_F = torch.where(early | many_F, _LARGEST, bound_F)
         return x_BF.clamp(self.mean - bound_F, self.mean + bound_F)
 
     def observations(self, batch: Mapping[str, torch.Tensor], part: str) -> Obs:
@@ -525,6 +538,7 @@ class ObsNormalizer:
         Raises:
             ModelMismatchError: they are of other observations.
         """
+        state = {"outliers": torch.zeros_like(self._outliers), **state}  # older states have none
         for name, tensor in self._state().items():
             if name not in state or state[name].shape != tensor.shape:
                 stored = f"shape {tuple(state[name].shape)}" if name in state else "nothing"
@@ -541,6 +555,7 @@ class ObsNormalizer:
             "mean": self.mean,
             "variance": self._variance,
             "scale": self.scale,
+            "outliers": self._outliers,
         }
 
 

@@ -263,7 +263,10 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
         source: the other's `weight_parts`.
     """
     parts: State = dict(state)
-    mine = weight_parts(state)
+    mine = {
+        part: {name: array for name, array in arrays.items() if name not in _COUNTED_ANEW}
+        for part, arrays in weight_parts(state).items()
+    }
     taken, left = list[str](), list[str]()
     for part, arrays in mine.items():
         there = source.get(part, {})
@@ -275,15 +278,23 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
         left += [f"{part}/{name}: {why}" for name, why in differ.items()]
         fits = [name for name in arrays if name not in differ]
         taken += [f"{part}/{name}" for name in fits]
-        parts[part] = {**arrays, **{name: _in_form_of(arrays[name], there[name]) for name in fits}}
+        parts[part] = {
+            **parts[part],
+            **{name: _in_form_of(arrays[name], there[name]) for name in fits},
+        }
     unused = [
-        f"{part}/{name}" for part in source for name in source[part].keys() - mine.get(part, {})
+        f"{part}/{name}"
+        for part in source
+        for name in source[part].keys() - mine.get(part, {}).keys() - _COUNTED_ANEW
     ]
     return TakenWeights(parts, tuple(taken), tuple(left), tuple(sorted(unused)))
 
 
 _WHOLE_PARTS = frozenset({"normalizer", "observed"})
 """Parts of which all arrays are taken, or none: a mean and the number of its batches."""
+
+_COUNTED_ANEW = frozenset({"outliers"})
+"""Arrays that are no weights, and not of all earlier versions: each run has its own."""
 
 
 def _misfit(array: Any, there: Mapping[str, Any], name: str) -> str:  # an array, or a tensor

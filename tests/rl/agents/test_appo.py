@@ -189,6 +189,52 @@ def test_values_are_learned_in_deviations_of_their_targets() -> None:
     assert last.record["value_loss"] < 2.0
 
 
+def values_of(agent: AppoAgent, block: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The values of a block's observations, in the unit of rewards."""
+    rows = {"obs": block["obs"].flatten(0, 1)}
+    with torch.no_grad():
+        v_R = agent.network(agent.observations(rows, "obs"))[:, -1]
+    scale = agent.get_state()["value_scale"]
+    values: torch.Tensor = scale["deviation"] * v_R + scale["mean"]
+    return values
+
+
+@pytest.mark.parametrize("were_normalised", [True, False])
+def test_values_stay_what_they_are_as_their_scale_moves(were_normalised: bool) -> None:
+    """Also where values were learned without a scale before, which begins at a resume."""
+    spaces = Spaces(VECTOR, ACTIONS[0])
+    options = {"normalize_observations": False, "max_grad_norm": 0.0}
+    first = agent_for(ACTIONS[0], normalize_values=were_normalised, **options)
+    low = random_block(spaces, 8, 8, 0)
+    for batch in minibatches(low, passes=4, size=16):
+        first.opt(batch)
+    agent = agent_for(ACTIONS[0], learning_rate=1e-12, **options)
+    agent.set_state(first.get_state())
+    high = random_block(spaces, 8, 8, 1)
+    high["reward"] = 1000.0 + 100.0 * high["reward"]
+    before = values_of(agent, low)
+    (batch,) = minibatches(high, passes=1, size=64)
+    scale = agent.opt(batch, record=True).record["value_scale"]
+    assert scale > 100.0 * first.get_state()["value_scale"]["deviation"]
+    torch.testing.assert_close(values_of(agent, low), before, rtol=1e-3, atol=1e-2)
+
+
+def test_no_target_is_beyond_what_rewards_can_add_up_to_where_they_begin_late() -> None:
+    """A reward of 1 from block 10 on, behind blocks without any: no value exceeds 100."""
+    spaces = Spaces(VECTOR, ACTIONS[0])
+    agent = agent_for(ACTIONS[0], learning_rate=3e-3)
+    highest = 0.0
+    for number in range(40):
+        block = random_block(spaces, 16, 32, number)
+        block["reward"] = torch.full((16, 32), float(number >= 10))
+        for ends in ("terminated", "truncated"):
+            block[ends] = torch.zeros(16, 32, dtype=torch.bool)
+        for batch in minibatches(block, passes=4, size=64):
+            agent.opt(batch)
+        highest = max(highest, float(agent.get_state()["block"]["targets"].max()))
+    assert 30.0 < highest < 105.0
+
+
 @pytest.mark.parametrize("action", [ACTIONS[0], BOX], ids=str)
 def test_it_learns_a_bandit_from_actions_of_older_models(action: gym.Space[Any]) -> None:
     """One choice, or a small first number, is rewarded; a model acts for four blocks."""

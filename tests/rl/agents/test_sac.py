@@ -504,14 +504,15 @@ def test_a_fixed_alpha_stays(vector_box: Spaces, make_batch: MakeBatch) -> None:
     assert all(np.isfinite(value) for value in record.values())
 
 
-@pytest.mark.parametrize(("before", "expected"), [(0.2, 0.5), ("auto", 0.5)])
-def test_a_resumed_agent_has_the_fixed_alpha_that_is_configured_now(
-    vector_box: Spaces, make_batch: MakeBatch, before: Any, expected: float
+@pytest.mark.parametrize(("before", "now"), [(0.2, 0.5), ("auto", 0.5), (0.0, "auto")])
+def test_a_resumed_agent_has_the_alpha_that_is_configured_now(
+    vector_box: Spaces, make_batch: MakeBatch, before: Any, now: Any
 ) -> None:
-    resumed = build(vector_box, alpha=expected)
+    """A fixed one, or where a tuned one begins: a fixed one before is no result of learning."""
+    resumed = build(vector_box, alpha=now, initial_alpha=0.3)
     resumed.set_state(build(vector_box, alpha=before).get_state())
     record = resumed.opt(make_batch(vector_box, 8), record=True).record
-    assert record["alpha"] == pytest.approx(expected)
+    assert record["alpha"] == pytest.approx(0.3 if now == "auto" else now)
 
 
 def test_schedules_go_on_at_their_step_where_the_policy_learns_more_rarely_from_now_on(

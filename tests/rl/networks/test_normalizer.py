@@ -87,6 +87,30 @@ def test_one_broken_number_does_not_make_all_others_alike() -> None:
     assert got["normalizer.scale"][1] > 0.5 * want["normalizer.scale"][1]
 
 
+@pytest.mark.parametrize("share", [0.002, 0.02, 1.0])
+def test_a_number_that_moves_late_and_rarely_is_no_outlier(share: float) -> None:
+    """A contact force, say: it stands still for so long that any of its values is far away."""
+    normalizer = ObsNormalizer(NormalizedColumns((("obs", (1,)),)), "cpu")
+    rng = np.random.default_rng(0)
+    rows = np.zeros((3000, 256, 1), np.float32)
+    touched = rng.random(rows.shape) < share
+    touched[:300] = False
+    rows[touched] = rng.uniform(1.0, 50.0, touched.sum())
+    for x_BF in torch.from_numpy(rows):
+        normalizer.update({"obs": x_BF})
+    deviation = 1.0 / normalizer.arrays()["normalizer.scale"][0]
+    assert 0.5 * rows.std() < deviation < 1.01 * rows.std()
+
+
+def test_states_from_before_outliers_were_counted_are_taken() -> None:
+    source, normalizer = (ObsNormalizer(ONE, "cpu") for _ in range(2))
+    source.update({"obs": batches(1)[0]})
+    state = source.get_state()
+    del state["outliers"]
+    normalizer.set_state(state)
+    torch.testing.assert_close(normalizer.get_state(), source.get_state())
+
+
 def test_only_the_successors_of_a_batch_leave_the_statistics_alone() -> None:
     normalizer = ObsNormalizer(ONE, "cpu")
     batch = {"obs": torch.randn(4, 3), "next_obs": 100.0 * torch.randn(4, 3)}
@@ -226,8 +250,9 @@ def test_statistics_are_taken_from_another_run_together_or_not_at_all(features: 
     taken = take_weights(agent.get_state(), weight_parts(source.get_state()))
     expected = theirs if features == 3 else own
     for name, array in taken.state["normalizer"].items():
-        assert torch.equal(array, expected[name]), name
-        assert (f"normalizer/{name}" in taken.taken) == (features == 3)
+        counted = name == "outliers"  # each run counts its own
+        assert torch.equal(array, own[name] if counted else expected[name]), name
+        assert (f"normalizer/{name}" in taken.taken) == (features == 3 and not counted)
     assert any(line.startswith("normalizer/batches: ") for line in taken.left) == (features == 4)
 
 
@@ -235,8 +260,10 @@ def test_a_models_statistics_are_the_state_that_they_came_from() -> None:
     source = agent_of(3)
     weights, statistics = split_statistics(source.model_info().arrays, source.opt_steps)
     assert weights.keys() == source.get_state()["policy"].keys()
-    for name, array in source.get_state()["normalizer"].items():
-        np.testing.assert_allclose(statistics[name], array.numpy(), rtol=1e-5, err_msg=name)
+    state = source.get_state()["normalizer"]
+    assert state.keys() == {*statistics, "outliers"}  # of which a model knows nothing
+    for name, array in statistics.items():
+        np.testing.assert_allclose(array, state[name].numpy(), rtol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("largest", [1e19, 3.4e38])

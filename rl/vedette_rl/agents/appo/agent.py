@@ -16,7 +16,7 @@ from torch import nn
 from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.appo.distributions import distribution_of
 from vedette_rl.agents.appo.loss import clipped_loss, masked_mean, normalized, ratio, vtrace
-from vedette_rl.agents.appo.network import VALUE, initialize, with_value
+from vedette_rl.agents.appo.network import VALUE, initialize, value_layer, with_value
 from vedette_rl.agents.appo.policy import LOG_PROB, POLICY_ACTION, head_of
 from vedette_rl.agents.appo.steady_normalizer import SteadyNormalizer
 from vedette_rl.agents.captured_step import LEFT_OUT, Batch, Due, SteppedAgent, StepResult
@@ -37,10 +37,18 @@ _CHOSEN = "chosen"
 class ValueScale:
     """The running mean and deviation of the values' targets, in which values are learned.
 
-    Each block counts as much as any other (Chan et al. 1979), so they move less and less.
+    Each block counts as much as any other (Chan et al. 1979), so they move less and less. As they
+    move, the layer of the values follows, so that no value changes by it (PopArt, van Hasselt et
+    al. 2016, arXiv:1602.07714, equations 4 to 6); but for the first block, before which the values
+    are nothing learned.
+
+    Args:
+        values: the layer whose output is a value in this scale.
+        wanted: False leaves the scale as it is.
     """
 
-    def __init__(self, device: str, *, wanted: bool) -> None:
+    def __init__(self, device: str, values: nn.Linear, *, wanted: bool) -> None:
+        self._values = values
         self._wanted = wanted
         self._blocks = torch.zeros((), device=device)
         self._variance = torch.ones((), device=device)
@@ -48,17 +56,24 @@ class ValueScale:
         self.deviation = torch.ones((), device=device)
 
     def update(self, target_R: torch.Tensor, mask_R: torch.Tensor) -> None:
-        """Count the targets of a block."""
+        """Count the targets of a block, which are in the unit of rewards."""
         if not self._wanted:
+            self._blocks.clamp_(min=1.0)  # from now on values are learned ones
             return
         mean = masked_mean(target_R, mask_R)
         variance = masked_mean((target_R - mean).square(), mask_R)
+        learned = self._blocks > 0.0
+        mean_before, deviation_before = self.mean.clone(), self.deviation.clone()
         self._blocks += 1.0
         rate = self._blocks.reciprocal()
         delta = mean - self.mean
         self._variance.lerp_(variance + delta.square() * (1.0 - rate), rate)
         self.mean.addcmul_(delta, rate)
         self.deviation.copy_((self._variance + _VARIANCE_EPS).sqrt())
+        factor = torch.where(learned, deviation_before / self.deviation, 1.0)
+        offset = torch.where(learned, (mean_before - self.mean) / self.deviation, 0.0)
+        self._values.weight.mul_(factor)
+        self._values.bias.mul_(factor).add_(offset)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """All that resume needs, in place."""
@@ -118,7 +133,7 @@ class AppoAgent(SteppedAgent):
         self._normalizer = SteadyNormalizer(
             normalized_columns(config, spaces.observation), device, config.normalizer_kl
         )
-        self._scale = ValueScale(device, wanted=config.normalize_values)
+        self._scale = ValueScale(device, value_layer(self.network), wanted=config.normalize_values)
         self._clip = torch.full((), config.clip, device=device)
         self._place = MinibatchPlace()
         # Of the block in progress, made by its first minibatch.

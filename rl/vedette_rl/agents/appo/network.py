@@ -101,10 +101,24 @@ def initialize(network: nn.Module, initial_log_std: float) -> None:
     from torch import nn
 
     for name, gain in _GAINS.items():
-        layers = list(network.get_submodule(name).children())
+        layers = _linear_layers(network, name)
         for layer in layers:
-            assert isinstance(layer, nn.Linear), "a perceptron is a list of its linear layers"
             nn.init.orthogonal_(layer.weight, gain if layer is layers[-1] else _HIDDEN_GAIN)
             nn.init.zeros_(layer.bias)
     if hasattr(network, LOG_STD):
         nn.init.constant_(network.get_parameter(LOG_STD), initial_log_std)
+
+
+def value_layer(network: nn.Module) -> nn.Linear:
+    """The layer of `PolicyValueLayers` whose output is the value."""
+    return _linear_layers(network, VALUE)[-1]
+
+
+def _linear_layers(network: nn.Module, perceptron: str) -> list[nn.Linear]:
+    from torch import nn
+
+    layers = []
+    for layer in network.get_submodule(perceptron).children():
+        assert isinstance(layer, nn.Linear), "a perceptron is a list of its linear layers"
+        layers.append(layer)
+    return layers

@@ -142,16 +142,15 @@ class SacAgent(ActorCritic):
 
     def pending_state(self) -> State:
         """All that resume needs; see `ActorCritic.pending_state`."""
-        return {
-            **super().pending_state(),
-            "temperature": self._log_alpha.pending(self._log_alpha.data),
-            "alpha_adam": self._alpha_adam.pending_state(),
-        }
+        state = {**super().pending_state(), "alpha_adam": self._alpha_adam.pending_state()}
+        if self._tuned:
+            state["temperature"] = self._log_alpha.pending(self._log_alpha.data)
+        return state
 
     def set_state(self, state: State) -> None:
         """Continue from `state`; see `ActorCritic.set_state`."""
         super().set_state(state)
         self._imitation.set_step(self.opt_steps)
-        if self._tuned:  # a fixed one is as configured, now
+        if self._tuned and "temperature" in state:  # a fixed one is as configured, now
             self._log_alpha.set(self._log_alpha.data, state["temperature"])
         self._alpha_adam.set_state(state["alpha_adam"], state["opt_steps"])
