@@ -49,6 +49,12 @@ def settings_without_effect(
             yield f"without effect: {', '.join(given)}, because {why}"
 
 
+def unused_by_network(agent: NetworkConfig, observation: gym.Space[Any]) -> frozenset[str]:
+    """The keys of `agent` that change nothing in a network for this observation."""
+    unused = _unused_by_network(agent, choose_input(agent, observation))
+    return frozenset(key for keys, _ in unused for key in keys.split())
+
+
 def _non_default(config: RunConfig, key: str) -> str:
     """A key with its value as `--set` takes it; "" where it has its default, or does not exist."""
     *path, name = key.split(".")

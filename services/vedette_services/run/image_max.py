@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.observation import observation_parts, odd_ranges, range_end
-from vedette_services.config.loading import read_toml
 from vedette_services.config.run_config import RunConfig
-from vedette_services.errors import ConfigError
 from vedette_services.run.directory import RunDirectory
+from vedette_services.run.initial_weights import read_agent_settings
 from vedette_services.run.start import Start
 
 
@@ -33,17 +31,7 @@ def choose_image_max(config: RunConfig, spaces: Spaces, out: Path, start: Start)
         chosen = {image.column: range_end(parts[image.column]) for image in odd}
     else:
         columns = [image.column for image in odd]
-        before = _of_weights(config.learner.init_from)
+        before = read_agent_settings(Path(config.learner.init_from)).get("image_max", {})
         chosen = {column: before[column] for column in columns if column in before}
     agent = agent.model_copy(update={"image_max": {**chosen, **agent.image_max}})
     return config.model_copy(update={"agent": agent})
-
-
-def _of_weights(init_from: str) -> dict[str, Any]:
-    """`agent.image_max` of the run whose weights another begins with."""
-    try:
-        agent = read_toml(RunDirectory(Path(init_from)).config_file).get("agent")
-    except ConfigError:  # whoever reads its weights says what is wrong there
-        return {}
-    found = agent.get("image_max") if isinstance(agent, dict) else None
-    return found if isinstance(found, dict) else {}

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
+from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.networks.config import NetworkConfig
 from vedette_rl.networks.layers import MEAN, SCALE
+from vedette_rl.settings.for_peers import is_learner_only
+from vedette_rl.settings.stored import IN_WEIGHTS, marks_of
 from vedette_rl.storage.checkpoints import (
     Checkpoints,
     LoadedCheckpoint,
@@ -24,8 +30,10 @@ from vedette_rl.storage.checkpoints import (
 )
 from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
+from vedette_services.config.loading import read_toml
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.errors import SettingError, config_errors
+from vedette_services.config.without_effect import unused_by_network
+from vedette_services.errors import ConfigError, SettingError, config_errors
 from vedette_services.run.directory import RunDirectory
 
 
@@ -151,7 +159,8 @@ def describe_initial_weights(
         erased: directory of a run that this start erases.
 
     Raises:
-        SettingError: `learner.init_from` names no model, one of that run, or none that fits.
+        SettingError: `learner.init_from` names no model, one of that run, or none that fits, or one
+            of a network that computes something else with the same arrays.
     """
     model = _read_initial_model(config.learner)
     if erased is not None:
@@ -160,6 +169,7 @@ def describe_initial_weights(
     agent = agent_kind(config.agent.name).build_agent(
         config.agent, spaces, device="cpu", seed=config.seed
     )
+    _check_computation(config, source, agent, spaces)
     found = source.weights_for(agent)
     lines = found.describe(source.name)
     acting = agent.model_info().arrays.keys()
@@ -181,3 +191,63 @@ def _check_normalized(source: WeightsSource, normalizes: bool) -> None:
         fix = f"set agent.normalize_observations={str(expected).lower()}"
         why = f"the weights of {source.name} expect {how}"
         raise SettingError("agent.normalize_observations", why, fix)
+
+
+def _check_computation(
+    config: RunConfig, source: WeightsSource, agent: Agent, spaces: Spaces
+) -> None:
+    """Refuse arrays that fit in shape, of a network that computes something else with them.
+
+    A setting of the other run does so if it is part of the weights, and changes no shape here.
+    """
+    settings = config.agent
+    saved = read_agent_settings(Path(config.learner.init_from or ""))
+    if saved.get("name") != settings.name:
+        return  # other agents compute otherwise, and say what they begin with
+    unused: frozenset[str] = frozenset()
+    if isinstance(settings, NetworkConfig) and isinstance(settings.network, str):
+        unused = unused_by_network(settings, spaces.observation)
+    now = settings.model_dump(mode="json")
+    for name, field in type(settings).model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        before = saved.get(name, default)  # one of a later version
+        if IN_WEIGHTS not in marks_of(type(settings), name) or before == now[name]:
+            continue
+        of_critics = bool(source.model) and is_learner_only(type(settings), name)
+        if f"agent.{name}" in unused or "auto" in (before, now[name]) or of_critics:
+            continue
+        other = _agent_with(settings, name, before, spaces)
+        if other is not None and _shapes(other) == _shapes(agent):
+            there, here = (json.dumps(value).strip('"') for value in (before, now[name]))
+            raise SettingError(
+                f"agent.{name}",
+                f"with the same arrays the network of {source.name} computes something else: "
+                f"it has {there}, not {here}",
+                f"set agent.{name}={there}, or choose another run",
+            )
+
+
+def read_agent_settings(run: Path) -> Mapping[str, Any]:
+    """The settings of a run's agent; empty where none can be read."""
+    try:
+        found = read_toml(RunDirectory(run).config_file).get("agent")
+    except ConfigError:  # weights alone may have been copied
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _agent_with(settings: AgentConfig, name: str, value: Any, spaces: Spaces) -> Agent | None:
+    """An agent with another value of a setting; None where the others contradict it."""
+    try:
+        changed = type(settings).model_validate({**settings.model_dump(), name: value})
+    except ValidationError:
+        return None
+    return agent_kind(changed.name).build_agent(changed, spaces, device="cpu", seed=0)
+
+
+def _shapes(agent: Agent) -> dict[str, dict[str, tuple[int, ...]]]:
+    """The shapes of an agent's weights, by part and name."""
+    return {
+        part: {name: tuple(array.shape) for name, array in arrays.items()}
+        for part, arrays in weight_parts(agent.get_state()).items()
+    }

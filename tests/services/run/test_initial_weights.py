@@ -25,7 +25,7 @@ from vedette_services.config.contradictions import contradictions
 from vedette_services.config.loading import complete_config
 from vedette_services.config.saving import publish_config
 from vedette_services.errors import SettingError
-from vedette_services.run.initial_weights import WeightsSource
+from vedette_services.run.initial_weights import WeightsSource, describe_initial_weights
 from vedette_services.run.provenance import describe_start
 
 NONE_LEARNED = {"stop": {"max_opts": 1}, "learner": {"eval_interval": 0}}
@@ -258,16 +258,53 @@ def test_weights_behind_other_statistics_are_refused_with_the_setting(
     lines_of_start(other, tmp_path / "c")  # its first layer begins anew
 
 
+@pytest.mark.parametrize("of_best", [False, True])
+@pytest.mark.parametrize(
+    ("there", "here", "refused", "by_best"),
+    [
+        ({"policy_architecture": "layer_norm"}, {}, "policy_architecture", True),
+        ({}, {"critic_architecture": "layer_norm"}, "critic_architecture", False),
+        ({"hidden_sizes": [8]}, {}, "", False),  # other shapes, which are named
+        ({"shared_encoder": False}, {}, "", False),  # of images, which there are none
+        ({"network": "mlp"}, {}, "", False),  # as `auto` is here
+        ({"name": "td3", "policy_architecture": "layer_norm"}, {}, "", False),
+    ],
+)
+def test_arrays_that_would_compute_something_else_are_refused_with_the_setting(
+    tmp_path: Path,
+    there: dict[str, Any],
+    here: dict[str, Any],
+    refused: str,
+    by_best: bool,
+    of_best: bool,
+) -> None:
+    usual = {"name": "sac", "hidden_sizes": [16], "critic_architecture": "mlp"}
+    env = {"id": "Pendulum-v1"}
+    source = saved_model(tmp_path / "source", env, **{**usual, **there})
+    learner = {"init_from": str(source), "init_checkpoint": "best" if of_best else "latest"}
+    begins = config_of(env=env, agent={**usual, **here}, learner=learner)
+    spaces = environment_spaces(begins.env)
+    if not refused or (of_best and not by_best):
+        lines = describe_initial_weights(begins, spaces)
+        assert lines[0].startswith("begins with ")
+        return
+    with pytest.raises(SettingError) as caught:
+        describe_initial_weights(begins, spaces)
+    assert caught.value.key == f"agent.{refused}"
+    before = {**usual, "policy_architecture": "mlp", **there}[refused]
+    assert caught.value.fix.startswith(f"set agent.{refused}={before}, ")
+
+
 def test_arrays_that_the_new_agent_has_no_place_for_are_named(tmp_path: Path) -> None:
     deeper = saved_model(tmp_path / "source", hidden_sizes=[16, 16])
     lines = lines_of_start(config_of(learner={"init_from": str(deeper)}), tmp_path / "new")
     assert any(line.startswith("has no place for 4 of its arrays: online/") for line in lines)
 
 
-def saved_model(out: Path, **agent: Any) -> Path:
+def saved_model(out: Path, env: dict[str, Any] | None = None, **agent: Any) -> Path:
     """A directory with a checkpoint and a best model, of which none has learned anything."""
-    config = config_of(agent=agent)
-    new_run(out)
+    config = config_of(agent=agent, **({"env": env} if env else {}))
+    new_run(out, config)
     agent = untrained_agent(config, seed=1)
     write_state(out / "checkpoints" / "5", {"agent": agent.get_state()}, {})
     write_state(out / "best", {"model": dict(agent.model_info().arrays)}, {"version": 5})
