@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import SOURCE
+from vedette_rl.core.columns import REWARD_CLIP, REWARD_SCALE, SOURCE
 from vedette_rl.datasets.data_sets import MINARI
 from vedette_rl.datasets.minari import missing_packages, write_minari
 from vedette_rl.envs.config import EnvConfig
@@ -183,7 +183,8 @@ def _write_onnx(path: Path, policy: PolicyFile) -> None:
 def export_replay(run: FinishedRun, format: str, out: Path) -> int:
     """Write a replay's live rows as ``npz``, or the actors' episodes as a ``minari`` dataset.
 
-    The rows of other sources follow the actors'; then a column `source` names each row's.
+    The rows of other sources follow the actors'; then a column `source` names each row's. The
+    columns `reward_scale` and `reward_clip` say what was done to the environment's rewards.
 
     Actions are those of the environment, which is made to find its first discrete action.
 
@@ -268,6 +269,10 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
                 for piece in chain.from_iterable(rows.pieces(name) for rows in sources.values()):
                     own = piece if begin is None or name != "action" else piece + begin
                     member.write(own.data)
+        env = run.config.env
+        for name, done in ((REWARD_SCALE, env.reward_scale), (REWARD_CLIP, env.reward_clip)):
+            with _npy_member(file, name, np.dtype(np.float64), (total,)) as member:
+                member.write(np.full(total, done).data)
         if len(sources) > 1:
             names = np.repeat(list(sources), [len(rows) for rows in sources.values()])
             with _npy_member(file, SOURCE, names.dtype, names.shape) as member:

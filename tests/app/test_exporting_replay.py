@@ -169,7 +169,10 @@ def test_an_export_has_plain_rows_whatever_the_storage(
     with np.load(out) as file:
         found = dict(file)
     expected["action"] = expected["action"] + 5  # as the environment names them
-    assert list(found) == [*expected, "version", "manager", "actor"]
+    said_of_rewards = {"reward_scale": 1.0, "reward_clip": 0.0}
+    assert list(found) == [*expected, "version", "manager", "actor", *said_of_rewards]
+    for name, value in said_of_rewards.items():
+        np.testing.assert_array_equal(found[name], np.full(100, value))
     for name, column in expected.items():
         assert found[name].dtype == column.dtype
         np.testing.assert_array_equal(found[name], column, err_msg=name)
