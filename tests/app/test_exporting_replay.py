@@ -254,6 +254,49 @@ def test_a_minari_dataset_has_the_episodes(
     )
 
 
+@pytest.mark.parametrize("clip", [0, 2])
+def test_rewards_of_a_minari_dataset_are_the_environments_as_far_as_they_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clip: int
+) -> None:
+    import minari
+
+    played(tmp_path / "run", configuration("env.reward_scale=0.5", f"env.reward_clip={clip}"))
+    out = tmp_path / "told"
+    how = (tmp_path / "run", "--what", "replay", "--format", "minari", "--out", out)
+    status, said = exported(capsys, *how)
+    assert status == 0, said
+    dataset = minari.MinariDataset(out)
+    clipped = 0
+    for episode in dataset:
+        t = episode.observations[1:, 2, 0].astype(float)
+        np.testing.assert_array_equal(episode.rewards, np.minimum(t, 4.0) if clip else t)
+        clipped += int((t >= 4.0).sum())
+    known = dataset.storage.metadata["vedette"].get("rewards_clipped")
+    assert known == ({"to": 4.0, "rows": clipped} if clip else None)
+    line = f"the environment's up to ±4, to which env.reward_clip has clipped {clipped} of 100\n"
+    assert (line in said) == bool(clip)
+
+
+@pytest.mark.parametrize(
+    ("processor", "status", "line"),
+    [
+        ("her", 2, "are no steps of an episode; export it as npz, or train with n_step\n"),
+        ("own_steps:Signed", 0, "told as actors.step_processor=own_steps:Signed made them\n"),
+    ],
+)
+def test_rows_that_are_no_steps_are_not_called_episodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], processor: str, status: int, line: str
+) -> None:
+    config = configuration()
+    played(tmp_path / "run", config)
+    actors = config.actors.model_copy(update={"step_processor": processor})
+    write_config(config.model_copy(update={"actors": actors}), tmp_path / "run" / "config.toml")
+    how = (tmp_path / "run", "--what", "replay", "--format", "minari", "--out", tmp_path / "told")
+    found, said = exported(capsys, *how)
+    assert found == status
+    assert line in said
+
+
 def test_a_missing_extra_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
