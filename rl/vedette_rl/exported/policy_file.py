@@ -257,10 +257,10 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
 
 def write_numpy(file: IO[bytes], policy: PolicyFile) -> None:
     """Write the ``numpy`` form."""
-    columns = {_MODEL + name: array for name, array in policy.model.arrays.items()}
-    header = np.frombuffer(policy.header().encode(), np.uint8)
+    columns: dict[str, Any] = {_MODEL + name: a for name, a in policy.model.arrays.items()}
+    columns[_HEADER] = np.frombuffer(policy.header().encode(), np.uint8)
     # allow_pickle=False would be an array of its own before numpy 2.1; no array holds objects.
-    np.savez(file, **{_HEADER: header}, **columns)
+    np.savez(file, **columns)
 
 
 def write_safetensors(file: IO[bytes], policy: PolicyFile) -> None:
