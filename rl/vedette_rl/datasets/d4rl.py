@@ -26,6 +26,7 @@ from vedette_rl.datasets.data_sets import (
     RecordedEpisode,
     check_columns,
     stack_newest,
+    unfollowed,
 )
 from vedette_rl.envs.spaces import action_field, observation_columns
 from vedette_rl.errors import DataSetError
@@ -44,8 +45,6 @@ NAMES = MappingProxyType(
 
 _THEIRS = {ours: theirs for theirs, ours in NAMES.items()}
 _KNOWN = frozenset((*NAMES, *_THEIRS))
-_AT_ONCE = 1 << 16
-"""Rows whose observations are compared at once."""
 
 
 def has_d4rl_names(names: Mapping[str, Any]) -> bool:
@@ -131,7 +130,11 @@ class D4rlData:
         truncated = np.zeros(self.length, np.bool_)
         if "truncated" in self._rows.names:
             truncated = self._rows.column("truncated")
-        last_rows = np.flatnonzero(terminated | truncated | self._breaks()).tolist()
+        breaks = np.zeros(self.length, np.bool_)
+        breaks[-1:] = True
+        if self._has_next:
+            breaks = unfollowed(self._rows, [leaf.name for leaf in self._leaves])
+        last_rows = np.flatnonzero(terminated | truncated | breaks).tolist()
         first = number = 0
         for last in last_rows:
             episode = self._episode(number, first, last, terminated=bool(terminated[last]))
@@ -139,20 +142,6 @@ class D4rlData:
             if episode is not None:
                 yield episode
                 number += 1
-
-    def _breaks(self) -> NDArray[np.bool_]:
-        """Flags of the rows that the following one does not continue: the last is one."""
-        breaks = np.zeros(self.length, np.bool_)
-        breaks[-1:] = True
-        if not self._has_next:
-            return breaks
-        for leaf in self._leaves:
-            for begin in range(0, self.length - 1, _AT_ONCE):
-                rows = np.arange(begin, min(begin + _AT_ONCE, self.length - 1))
-                after = self._rows.take(f"next_{leaf.name}", rows)
-                seen = self._rows.take(leaf.name, rows + 1)
-                breaks[rows] |= (after != seen).reshape(len(rows), -1).any(1)
-        return breaks
 
     def _episode(
         self, number: int, first: int, last: int, *, terminated: bool

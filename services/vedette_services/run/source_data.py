@@ -380,9 +380,12 @@ class DataReading:
         env = config.env
         rewards = RewardTransform(env.reward_scale, env.reward_clip) if opened.raw_rewards else None
         self._actions = self._outside = 0
+        if isinstance(opened.data, ReplayData) and opened.data.is_in_order:
+            opened.data.check_borders()
         if opened.as_rows:
             assert isinstance(opened.data, ReplayData), "episodes go through a step processor"
-            if opened.data.length <= _RETURNS_OF_ROWS and opened.data.longest == 1:
+            are_steps = _of_one_step(config) and opened.data.longest == 1
+            if are_steps and opened.data.length <= _RETURNS_OF_ROWS:
                 for _ in self._counted(opened.data.episodes()):
                     pass
             for columns in opened.data.rows(self._row):

@@ -678,6 +678,37 @@ def test_a_changed_byte_in_an_npz_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
+def test_borders_that_a_file_of_ones_own_does_not_say_are_refused(
+    tmp_path: Path, n_step: int
+) -> None:
+    rows = played()
+    unsaid: dict[str, Any] = {name: rows[name].copy() for name in ("terminated", "truncated")}
+    for flags in unsaid.values():
+        flags[4:15] = False  # the ends of three episodes
+    data = write_npz(tmp_path / "set.npz", rows, **NO_MAKERS, **unsaid)
+    why = refusal(configuration(data=data, **{"agent.n_step": n_step}), tmp_path / "run")
+    assert "row 4 is neither terminated nor truncated, and the following one did not" in why
+    assert "(so in 3 rows); set truncated where an episode is cut" in why
+    order = np.random.default_rng(0).permutation(EPISODES * STEPS)
+    mixed = {name: column[order] for name, column in rows.items()}
+    data = write_npz(tmp_path / "mixed.npz", mixed, **NO_MAKERS)
+    assert "store its rows one after the other" in refusal(
+        configuration(data=data, **{"agent.n_step": n_step}), tmp_path / "run"
+    )
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_a_file_may_end_within_an_episode(tmp_path: Path, n_step: int) -> None:
+    rows = {name: column[:-2] for name, column in played().items()}
+    data = write_npz(tmp_path / "set.npz", rows, **NO_MAKERS)
+    run = start(config := configuration(data=data, **{"agent.n_step": n_step}), tmp_path / "run")
+    assert len(rows_read(config, run.root)["reward"]) == EPISODES * STEPS - 2
+    record = read_record(source_directory(config, run.root, "demos"))
+    assert record is not None
+    assert (record.episodes, record.return_mean) == (EPISODES, 15.0)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
 def test_an_npz_of_several_steps_is_refused(tmp_path: Path, n_step: int) -> None:
     data = write_npz(tmp_path / "set.npz", played(3))
     config = configuration(data=data, **{"agent.n_step": n_step})
