@@ -4,7 +4,8 @@ after the other, with the environment's own actions and rewards.
 An episode ends where ``terminals`` or ``timeouts`` say so, and where ``next_observations`` is not
 what the following row saw. Without ``next_observations`` the successor of a step is the following
 row's observation; that of an episode's last step is not there: an episode that terminated does not
-need it, of any other the last step is left out.
+need it, of any other the last step is left out. ``timeouts`` that are never true, of a file whose
+last row does not terminate, say nothing of where episodes were cut.
 """
 
 from __future__ import annotations
@@ -118,6 +119,19 @@ class D4rlData:
         self._start: Any = getattr(action, "start", 0)
         self._action_dtype = action_field(action)[1]
         self.length = len(self._rows)
+        if not self._has_next and self._hides_cuts():
+            why = (
+                "its 'timeouts' are never true, it has no 'next_observations', and its last row "
+                "does not terminate: where episodes are cut is unknown"
+            )
+            fix = f"add 'next_observations', or set the 'timeouts' of cut episodes ({COLUMNS_PAGE})"
+            raise DataSetError(name, why, fix)
+
+    def _hides_cuts(self) -> bool:
+        """True if its last episode is cut, and nothing says so, as of those before perhaps."""
+        if not self.length or self._rows.column("truncated").any():
+            return False
+        return not self._rows.take("terminated", np.array([self.length - 1]))[0]
 
     def episodes(self) -> Iterator[RecordedEpisode]:
         """Its episodes, read one at a time.
