@@ -284,13 +284,21 @@ class DataReading:
     def remarks(self) -> list[str]:
         """Describe what whoever learns from the rows that were read should know, a text each."""
         remarks = [self._opened.remark] if self._opened.remark else []
+        data = self._opened.data
+        is_replay = isinstance(data, ReplayData) and not data.is_in_order
+        if (names := self._config.env.training_wrappers) and not is_replay:
+            remarks.append(
+                f"its rewards and ends are taken as they were recorded: actors have {names} "
+                "besides (training_only), which `vedette collect` leaves out; record without "
+                "training_only, or use env.reward_scale and env.reward_clip in its place"
+            )
         if self._outside:
             share = 100.0 * self._outside / self._actions
             remarks.append(
                 f"{share:.3g} % of its actions are outside the action space's bounds, one as far "
                 f"as {self._farthest:g}: they are learned from as they are"
             )
-        if left_out := self._opened.data.left_out:
+        if left_out := data.left_out:
             remarks.append(
                 "steps left out, behind an episode's end or without a recorded successor: "
                 f"{left_out:,}"
