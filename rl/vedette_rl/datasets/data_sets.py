@@ -46,8 +46,6 @@ EPISODES_AT_ONCE = 32
 
 _GROUP_BYTES = 256 << 20
 _PIECE_BYTES = 16 << 20
-_COMPARED_ROWS = 1 << 12
-"""Rows whose observations are compared at once."""
 
 COLUMNS_PAGE = "docs/how-to/start-from-demonstrations.md"
 """The page that says which columns a data set has."""
@@ -344,8 +342,9 @@ def unfollowed(stored: StoredRows, observed: Collection[str]) -> NDArray[np.bool
     breaks = np.zeros(len(stored), np.bool_)
     breaks[-1:] = True
     for name in observed:
-        for begin in range(0, len(stored) - 1, _COMPARED_ROWS):
-            rows = np.arange(begin, min(begin + _COMPARED_ROWS, len(stored) - 1))
+        at_once = max(1, _PIECE_BYTES // max(1, stored.dtype[name].itemsize))
+        for begin in range(0, len(stored) - 1, at_once):
+            rows = np.arange(begin, min(begin + at_once, len(stored) - 1))
             after = stored.take(f"next_{name}", rows)
             seen = stored.take(name, rows + 1)
             differs = (after != seen) & ((after == after) | (seen == seen))  # nan is nan

@@ -40,9 +40,9 @@ def own_rewards(name: str, columns: Columns, *, scale: float, clip: float) -> tu
     scales = _numbers(name, columns, REWARD_SCALE, len(reward), default=1.0)
     clips = _numbers(name, columns, REWARD_CLIP, len(reward), default=0.0)
     if not scales.all() or (clips < 0.0).any():
-        why = f"its columns {REWARD_SCALE!r} and {REWARD_CLIP!r} must not be 0 and not below 0"
+        why = f"its column {REWARD_SCALE!r} has a 0, or {REWARD_CLIP!r} a number below 0"
         raise DataSetError(name, why, "store what was done to its rewards, or neither of them")
-    if np.allclose(scales, scale) and np.allclose(clips, clip):
+    if np.allclose(scales, scale, atol=0.0) and np.allclose(clips, clip, atol=0.0):
         return columns, False
     if clips.any():
         row = int(np.flatnonzero(clips)[0])

@@ -194,8 +194,8 @@ class Hindsight:
             return ~alike
 
         other = differs(found)
-        # An end for another reason, such as a fall, is the environment's own.
-        goes_on = found_ends & ~ends
+        # An end for another reason, such as a fall or the time, is the environment's own.
+        goes_on = found_ends & ~(ends | episode["truncated"])
         if (rows := np.flatnonzero(other | goes_on)).size:
             for goals in _roundings(reached[rows], *(episode[name][rows] for name in _WANTED)):
                 rewards, stops = self._judge(*goals)

@@ -335,7 +335,15 @@ class Endures(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, False, truncated, info
 
 
-class DoublesGoals(gym.ObservationWrapper[Any, Any, Any]):
+class EndsByTime(gym.Wrapper[Any, Any, Any, Any]):
+    """Does not say that a goal was reached with the last step."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated and not truncated, truncated, info
+
+
+class HalvesGoals(gym.ObservationWrapper[Any, Any, Any]):
     def observation(self, obs: Any) -> Any:
         return {name: 0.5 * value for name, value in obs.items()}
 
@@ -368,7 +376,7 @@ def play(env: gym.Env[Any, Any], steps: int = 200, **how: Any) -> None:
     [
         (scaled(Reach()), "a step's reward is 0.1 in its transition, and 1 by compute_reward"),
         (scaled(BitFlip(2)), "a step's reward is -0.1 in its transition, and -1 by compute_reward"),
-        (DoublesGoals(Reach()), "a step's reward is 0 in its transition, and 1 by compute_reward"),
+        (HalvesGoals(Reach()), "a step's reward is 0 in its transition, and 1 by compute_reward"),
         (Dense(cost=1.0), r"a step's reward is -1\.\d+ in its transition, and -0\.\d+ by"),
         (Endures(BitFlip(2)), "a step's end is false in its transition, and true by compute_term"),
     ],
@@ -382,7 +390,15 @@ def test_steps_that_contradict_the_judge_of_their_goals_are_refused(
 
 
 @pytest.mark.parametrize(
-    "env", [ScalesBoth(Reach()), ScalesBoth(BitFlip(2)), Reach(), MovingGoal(0.01), Dense()]
+    "env",
+    [
+        ScalesBoth(Reach()),
+        ScalesBoth(BitFlip(2)),
+        EndsByTime(BitFlip(2)),
+        Reach(),
+        MovingGoal(0.01),
+        Dense(),
+    ],
 )
 def test_steps_that_agree_with_the_judge_but_for_rounding_are_taken(
     env: gym.Env[Any, Any],

@@ -269,8 +269,8 @@ def test_rewards_of_a_file_become_those_that_an_actor_would_have_sent(
     ("of_file", "said"),
     [
         (done(0.5, 1.0), "env.reward_scale=0.5 env.reward_clip=1, and what was clipped is lost"),
-        (done(0.0), "must not be 0 and not below 0"),
-        (done(1.0, -1.0), "must not be 0 and not below 0"),
+        (done(0.0), "'reward_scale' has a 0, or 'reward_clip' a number below 0"),
+        (done(1.0, -1.0), "'reward_scale' has a 0, or 'reward_clip' a number below 0"),
         (done(np.nan), "its column 'reward_scale' is float64 (200,), or not finite"),
         ({"reward_scale": np.ones((200, 1))}, "its column 'reward_scale' is float64 (200, 1)"),
     ],
