@@ -348,6 +348,8 @@ def collect(
     place = DataSetPlace.of(out)
     if allow_import is None and demonstrator is not None and config is demonstrator.env:
         allow_import = demonstrator.allow_import
+    if names := config.training_wrappers:
+        say(f"without {names} (training_only): rewards and ends are those of evaluations")
     config = config.for_evaluation()
     environment = _PlayedEnvironment(config, demonstrator, keyboard, allow_import)
     about = _about(config, demonstrator, keyboard, selection)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -16,10 +17,11 @@ import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from numpy.typing import NDArray
 
-from vedette_rl.core.columns import SOURCE
+from vedette_rl.core.columns import REWARD_CLIP, REWARD_SCALE, SOURCE
 from vedette_rl.datasets.data_sets import MINARI
 from vedette_rl.datasets.minari import missing_packages, write_minari
 from vedette_rl.envs.config import EnvConfig
+from vedette_rl.errors import ExportError
 from vedette_rl.exported import PolicyFile, write_numpy, write_safetensors
 from vedette_rl.replay.config import ACTORS
 from vedette_rl.replay.export import LiveRows
@@ -32,6 +34,8 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun, SavedModel
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import public_config, public_start, read_provenance
+
+log = logging.getLogger("vedette.export")
 
 FORMATS = {"policy": ("onnx", "safetensors", "numpy"), "replay": ("npz", "minari")}
 
@@ -180,12 +184,18 @@ def _write_onnx(path: Path, policy: PolicyFile) -> None:
     write_onnx(path, policy)
 
 
-def export_replay(run: FinishedRun, format: str, out: Path) -> int:
+def export_replay(
+    run: FinishedRun, format: str, out: Path, say: Callable[[str], None] = log.warning
+) -> int:
     """Write a replay's live rows as ``npz``, or the actors' episodes as a ``minari`` dataset.
 
-    The rows of other sources follow the actors'; then a column `source` names each row's.
+    The rows of other sources follow the actors'; then a column `source` names each row's. The
+    columns `reward_scale` and `reward_clip` say what was done to the environment's rewards.
 
     Actions are those of the environment, which is made to find its first discrete action.
+
+    Args:
+        say: takes a line for what a ``minari`` dataset has not as the environment gave it.
 
     Returns:
         The number of rows or episodes.
@@ -200,7 +210,7 @@ def export_replay(run: FinishedRun, format: str, out: Path) -> int:
     if not run.replay.is_dir():
         raise NotInRunError(run.directory, f"replay/{_why_no_replay(run)}")
     if format == "minari":
-        return _write_minari(run, out)
+        return _write_minari(run, out, say)
     return _write_npz(run, out)
 
 
@@ -212,15 +222,27 @@ def _why_no_replay(run: FinishedRun) -> str:
     return f": {why}; train without --in-process (in_process=True) to keep them"
 
 
-def _write_minari(run: FinishedRun, out: Path) -> int:
+def _write_minari(run: FinishedRun, out: Path, say: Callable[[str], None]) -> int:
     require_minari("--format minari")
+    steps = run.config.actors.step_processor
+    if steps == "her":
+        why = "its rows are relabelled by actors.step_processor=her, and are no steps of an episode"
+        raise ExportError("minari", f"{why}; export it as npz, or train with n_step")
     place = DataSetPlace.of(str(out))
     if not run.config.env.is_declared:  # it is made
         run.check_imports("env")
     with LiveRows(run.replay) as rows, replacing(place.path) as aside:
         data = place.make(aside)
         about = _about(run, rows)
-        return write_minari(data, rows, run.config.env, place.id, about)
+        count = write_minari(data, rows, run.config.env, place.id, about)
+        if steps != "n_step":
+            say(f"steps and rewards are in {out} as actors.step_processor={steps} made them")
+        if clipped := about["vedette"].get("rewards_clipped"):
+            say(
+                f"rewards in {out} are the environment's up to ±{clipped['to']:g}, to which "
+                f"env.reward_clip has clipped {clipped['rows']:,} of {len(rows):,}"
+            )
+        return count
 
 
 def _about(run: FinishedRun, rows: LiveRows) -> dict[str, Any]:
@@ -239,12 +261,24 @@ def _about(run: FinishedRun, rows: LiveRows) -> dict[str, Any]:
         "config": config_table(public_config(config)),
         "starts": starts,
     }
+    if clipped := _clipped_rewards(config.env, rows):
+        made["rewards_clipped"] = clipped
     env = f" on {config.env.id}"
     return {
         "algorithm_name": config.agent.name,
         "description": f"The replay of a run of {config.agent.name}{env}, by Vedette.",
         "vedette": made,
     }
+
+
+def _clipped_rewards(env: EnvConfig, rows: LiveRows) -> dict[str, Any]:
+    """The bound of clipped rewards, in the environment's own, and how many are at it; empty where
+    none is."""
+    if not env.reward_clip:
+        return {}
+    at_bound = np.abs(rows.column("reward")) >= np.float32(env.reward_clip)
+    count = int(np.count_nonzero(at_bound))
+    return {"to": env.reward_clip / abs(env.reward_scale), "rows": count} if count else {}
 
 
 def _write_npz(run: FinishedRun, out: Path) -> int:
@@ -268,6 +302,10 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
                 for piece in chain.from_iterable(rows.pieces(name) for rows in sources.values()):
                     own = piece if begin is None or name != "action" else piece + begin
                     member.write(own.data)
+        env = run.config.env
+        for name, done in ((REWARD_SCALE, env.reward_scale), (REWARD_CLIP, env.reward_clip)):
+            with _npy_member(file, name, np.dtype(np.float64), (total,)) as member:
+                member.write(np.full(total, done).data)
         if len(sources) > 1:
             names = np.repeat(list(sources), [len(rows) for rows in sources.values()])
             with _npy_member(file, SOURCE, names.dtype, names.shape) as member:

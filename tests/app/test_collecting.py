@@ -45,7 +45,7 @@ from vedette_services.config import RunConfig
 from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun
-from vedette_services.run.sources import open_sources
+from vedette_services.run.sources import check_sources, open_sources
 
 minari = pytest.importorskip("minari")
 pytestmark = pytest.mark.filterwarnings("ignore:.*share an object")
@@ -219,6 +219,31 @@ def test_what_is_collected_is_read_as_the_transitions_of_an_actor(
     )
     for name, column in expected.items():
         np.testing.assert_array_equal(read[name][order], column[other], err_msg=name)
+
+
+CLIPS = (
+    "env.wrappers=[{name='gymnasium.wrappers:ClipReward',kwargs={max_reward=2},training_only=%s}]"
+)
+
+
+@pytest.mark.parametrize("only", ["true", "false"])
+def test_rewards_that_a_wrapper_for_training_only_did_not_change_are_said(
+    tmp_path: Path, only: str
+) -> None:
+    settings = CLIPS % only
+    lines: list[str] = []
+    found = recorded(tmp_path / "demos", settings, say=lines.append)
+    assert max(found.returns) == (515.0 if only == "true" else 10.0)
+    config = configuration(settings, data=found.out)
+    spaces = environment_spaces(config.env)
+    lines += check_sources(config, tmp_path / "run", spaces, new=False).lines
+    told = [line for line in lines if "ClipReward" in line]
+    if only == "false":
+        assert not told
+        return
+    recording, start = told
+    assert recording.startswith("without ClipReward (training_only): rewards")
+    assert "source demos: its rewards and ends are taken as they were recorded: actors" in start
 
 
 def test_a_data_set_says_how_it_was_made(tmp_path: Path) -> None:

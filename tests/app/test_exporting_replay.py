@@ -169,7 +169,10 @@ def test_an_export_has_plain_rows_whatever_the_storage(
     with np.load(out) as file:
         found = dict(file)
     expected["action"] = expected["action"] + 5  # as the environment names them
-    assert list(found) == [*expected, "version", "manager", "actor"]
+    said_of_rewards = {"reward_scale": 1.0, "reward_clip": 0.0}
+    assert list(found) == [*expected, "version", "manager", "actor", *said_of_rewards]
+    for name, value in said_of_rewards.items():
+        np.testing.assert_array_equal(found[name], np.full(100, value))
     for name, column in expected.items():
         assert found[name].dtype == column.dtype
         np.testing.assert_array_equal(found[name], column, err_msg=name)
@@ -249,6 +252,49 @@ def test_a_minari_dataset_has_the_episodes(
         2,
         f"vedette: --out {out}: it is there already; a Minari dataset is a new folder\n",
     )
+
+
+@pytest.mark.parametrize("clip", [0, 2])
+def test_rewards_of_a_minari_dataset_are_the_environments_as_far_as_they_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clip: int
+) -> None:
+    import minari
+
+    played(tmp_path / "run", configuration("env.reward_scale=0.5", f"env.reward_clip={clip}"))
+    out = tmp_path / "told"
+    how = (tmp_path / "run", "--what", "replay", "--format", "minari", "--out", out)
+    status, said = exported(capsys, *how)
+    assert status == 0, said
+    dataset = minari.MinariDataset(out)
+    clipped = 0
+    for episode in dataset:
+        t = episode.observations[1:, 2, 0].astype(float)
+        np.testing.assert_array_equal(episode.rewards, np.minimum(t, 4.0) if clip else t)
+        clipped += int((t >= 4.0).sum())
+    known = dataset.storage.metadata["vedette"].get("rewards_clipped")
+    assert known == ({"to": 4.0, "rows": clipped} if clip else None)
+    line = f"the environment's up to ±4, to which env.reward_clip has clipped {clipped} of 100\n"
+    assert (line in said) == bool(clip)
+
+
+@pytest.mark.parametrize(
+    ("processor", "status", "line"),
+    [
+        ("her", 2, "are no steps of an episode; export it as npz, or train with n_step\n"),
+        ("own_steps:Signed", 0, "told as actors.step_processor=own_steps:Signed made them\n"),
+    ],
+)
+def test_rows_that_are_no_steps_are_not_called_episodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], processor: str, status: int, line: str
+) -> None:
+    config = configuration()
+    played(tmp_path / "run", config)
+    actors = config.actors.model_copy(update={"step_processor": processor})
+    write_config(config.model_copy(update={"actors": actors}), tmp_path / "run" / "config.toml")
+    how = (tmp_path / "run", "--what", "replay", "--format", "minari", "--out", tmp_path / "told")
+    found, said = exported(capsys, *how)
+    assert found == status
+    assert line in said
 
 
 def test_a_missing_extra_is_one_line(

@@ -46,7 +46,7 @@ def export(
     if checkpoint is not None and what != "policy":
         raise UsageError(f"--checkpoint {checkpoint}: a {what} is no part of a checkpoint")
     if what == "replay":
-        count = export_replay(finished, format, out)
+        count = export_replay(finished, format, out, say)
         say(f"{count:,} {'episodes' if format == 'minari' else 'rows'} in {out}")
         return
     kept = export_policy(finished, format, out, checkpoint)

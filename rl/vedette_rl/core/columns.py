@@ -44,8 +44,12 @@ INTERVENED = "intervened"
 """The column of transitions whose first action a person took, where `replay.sources` has
 ``interventions``."""
 
+REWARD_SCALE, REWARD_CLIP = "reward_scale", "reward_clip"
+"""The columns of an exported replay, or of a user's file, that say what was done to its rewards:
+what they were multiplied by, and to which ± they were clipped then (0: not)."""
+
 _TAKEN = frozenset({"action", "reward", "terminated", "truncated", "n_steps", "frames"})
-_TAKEN_LATER = frozenset({VERSION, MANAGER, ACTOR, SOURCE, "frame_span"})
+_TAKEN_LATER = frozenset({VERSION, MANAGER, ACTOR, SOURCE, REWARD_SCALE, REWARD_CLIP, "frame_span"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ after the other, with the environment's own actions and rewards.
 An episode ends where ``terminals`` or ``timeouts`` say so, and where ``next_observations`` is not
 what the following row saw. Without ``next_observations`` the successor of a step is the following
 row's observation; that of an episode's last step is not there: an episode that terminated does not
-need it, of any other the last step is left out.
+need it, of any other the last step is left out. ``timeouts`` that are never true, of a file whose
+last row does not terminate, say nothing of where episodes were cut.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from vedette_rl.datasets.data_sets import (
     RecordedEpisode,
     check_columns,
     stack_newest,
+    unfollowed,
 )
 from vedette_rl.envs.spaces import action_field, observation_columns
 from vedette_rl.errors import DataSetError
@@ -44,8 +46,6 @@ NAMES = MappingProxyType(
 
 _THEIRS = {ours: theirs for theirs, ours in NAMES.items()}
 _KNOWN = frozenset((*NAMES, *_THEIRS))
-_AT_ONCE = 1 << 16
-"""Rows whose observations are compared at once."""
 
 
 def has_d4rl_names(names: Mapping[str, Any]) -> bool:
@@ -119,6 +119,19 @@ class D4rlData:
         self._start: Any = getattr(action, "start", 0)
         self._action_dtype = action_field(action)[1]
         self.length = len(self._rows)
+        if not self._has_next and self._hides_cuts():
+            why = (
+                "its 'timeouts' are never true, it has no 'next_observations', and its last row "
+                "does not terminate: where episodes are cut is unknown"
+            )
+            fix = f"add 'next_observations', or set the 'timeouts' of cut episodes ({COLUMNS_PAGE})"
+            raise DataSetError(name, why, fix)
+
+    def _hides_cuts(self) -> bool:
+        """True if its last episode is cut, and nothing says so, as of those before perhaps."""
+        if not self.length or self._rows.column("truncated").any():
+            return False
+        return not self._rows.take("terminated", np.array([self.length - 1]))[0]
 
     def episodes(self) -> Iterator[RecordedEpisode]:
         """Its episodes, read one at a time.
@@ -131,7 +144,11 @@ class D4rlData:
         truncated = np.zeros(self.length, np.bool_)
         if "truncated" in self._rows.names:
             truncated = self._rows.column("truncated")
-        last_rows = np.flatnonzero(terminated | truncated | self._breaks()).tolist()
+        breaks = np.zeros(self.length, np.bool_)
+        breaks[-1:] = True
+        if self._has_next:
+            breaks = unfollowed(self._rows, [leaf.name for leaf in self._leaves])
+        last_rows = np.flatnonzero(terminated | truncated | breaks).tolist()
         first = number = 0
         for last in last_rows:
             episode = self._episode(number, first, last, terminated=bool(terminated[last]))
@@ -139,20 +156,6 @@ class D4rlData:
             if episode is not None:
                 yield episode
                 number += 1
-
-    def _breaks(self) -> NDArray[np.bool_]:
-        """Flags of the rows that the following one does not continue: the last is one."""
-        breaks = np.zeros(self.length, np.bool_)
-        breaks[-1:] = True
-        if not self._has_next:
-            return breaks
-        for leaf in self._leaves:
-            for begin in range(0, self.length - 1, _AT_ONCE):
-                rows = np.arange(begin, min(begin + _AT_ONCE, self.length - 1))
-                after = self._rows.take(f"next_{leaf.name}", rows)
-                seen = self._rows.take(leaf.name, rows + 1)
-                breaks[rows] |= (after != seen).reshape(len(rows), -1).any(1)
-        return breaks
 
     def _episode(
         self, number: int, first: int, last: int, *, terminated: bool

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core import Columns, Step, StepProcessor
-from vedette_rl.core.columns import INTERVENED
+from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER
 from vedette_rl.core.exact_cast import InexactCastError, cast_exactly, may_be_cast
 from vedette_rl.core.step_keys import StepKeys
 from vedette_rl.datasets.cast_rows import CastRows
@@ -254,6 +254,48 @@ class ReplayData:
         """Steps of its longest transition."""
         return max((int(piece.max()) for piece in self.stored.pieces("n_steps")), default=1)
 
+    @property
+    def is_in_order(self) -> bool:
+        """True if nobody says who made its rows: an episode's stand one after the other."""
+        return not {MANAGER, ACTOR} & {*self.stored.names}
+
+    def check_borders(self) -> None:
+        """Check that each row ends an episode, or is followed by the row that saw its successor.
+
+        Raises:
+            DataSetError: names the first that does not.
+        """
+        open_rows = np.flatnonzero(unfollowed(self.stored, self._observed) & ~self._over())
+        open_rows = open_rows[open_rows < self.length - 1]  # the last one is cut by the file's end
+        if len(open_rows):
+            row = int(open_rows[0])
+            count = f" (so in {len(open_rows):,} rows)" if len(open_rows) > 1 else ""
+            why = (
+                f"row {row:,} is neither terminated nor truncated, and the following one did not "
+                f"see its next_obs{count}"
+            )
+            fix = "set truncated where an episode is cut, and store its rows one after the other"
+            raise DataSetError(self.name, why, fix)
+
+    @property
+    def _observed(self) -> list[str]:
+        return [name for name in self.stored.names if name.split("/")[0] == "obs"]
+
+    def _over(self) -> NDArray[np.bool_]:
+        over: NDArray[np.bool_] = self.stored.column("terminated") | self.stored.column("truncated")
+        return over
+
+    def _rows_of_episodes(self) -> Iterator[NDArray[np.int64]]:
+        if not self.is_in_order:
+            yield from (episode.rows for episode in episodes(self.stored))
+            return
+        over = self._over()
+        over[-1:] = True
+        first = 0
+        for last in np.flatnonzero(over).tolist():
+            yield np.arange(first, last + 1)
+            first = last + 1
+
     def rows(self, row: np.dtype[Any]) -> Iterator[Columns]:
         """The rows as they are, oldest first, some megabytes at a time: the columns of `row` that
         they have."""
@@ -265,10 +307,9 @@ class ReplayData:
 
     def episodes(self) -> Iterator[RecordedEpisode]:
         """The episodes that its rows of one step were, as far as they are there."""
-        observed = [name for name in self.stored.names if name.split("/")[0] == "obs"]
-        for number, episode in enumerate(episodes(self.stored)):
-            rows = episode.rows
-            last = episode.rows[-1:]
+        observed = self._observed
+        for number, rows in enumerate(self._rows_of_episodes()):
+            last = rows[-1:]
             yield RecordedEpisode(
                 number,
                 {
@@ -289,6 +330,26 @@ class ReplayData:
         if name == "action" and np.any(self._first_action):
             column = column - self._first_action
         return column
+
+
+def unfollowed(stored: StoredRows, observed: Collection[str]) -> NDArray[np.bool_]:
+    """Flags ``(N,)`` of the rows whose successor the following row did not see; the last is one.
+
+    Args:
+        stored: rows at rest.
+        observed: their columns ``obs...``.
+    """
+    breaks = np.zeros(len(stored), np.bool_)
+    breaks[-1:] = True
+    for name in observed:
+        at_once = max(1, _PIECE_BYTES // max(1, stored.dtype[name].itemsize))
+        for begin in range(0, len(stored) - 1, at_once):
+            rows = np.arange(begin, min(begin + at_once, len(stored) - 1))
+            after = stored.take(f"next_{name}", rows)
+            seen = stored.take(name, rows + 1)
+            differs = (after != seen) & ((after == after) | (seen == seen))  # nan is nan
+            breaks[rows] |= differs.reshape(len(rows), -1).any(1)
+    return breaks
 
 
 def transitions(

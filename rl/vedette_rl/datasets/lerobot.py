@@ -39,8 +39,6 @@ _FEATURES = {
     "truncated": "next.truncated",
 }
 """LeRobot's names of our columns beside the observations."""
-_TOLERANCE = 1e-4
-"""By which stored actions may pass the bounds of a Box, by rounding."""
 
 
 def is_lerobot(folder: Path) -> bool:
@@ -220,7 +218,7 @@ class LeRobotData:
         return RecordedEpisode(
             number,
             obs,
-            self._actions(table, number)[:kept],
+            self._actions(table)[:kept],
             _values(table, self._named["reward"], ())[:kept].astype(np.float64),
             terminated,
             not terminated,
@@ -245,19 +243,10 @@ class LeRobotData:
             raise self._broken(number, f"step {at} of {len(flags)} has {name}, and it goes on")
         return flags
 
-    def _actions(self, table: Any, number: int) -> NDArray[Any]:
+    def _actions(self, table: Any) -> NDArray[Any]:
         """Actions as agents see them."""
         _, dtype, shape = action_field(self._action)
         stored = _values(table, self._named["action"], shape)
-        if isinstance(self._action, gym.spaces.Box):
-            low, high = self._action.low - _TOLERANCE, self._action.high + _TOLERANCE
-            beyond = np.flatnonzero(
-                ((stored < low) | (stored > high)).reshape(len(stored), -1).any(1)
-            )
-            if len(beyond):
-                at = int(beyond[0])
-                why = f"its action {stored[at].tolist()} of step {at} is none of {self._action}"
-                raise self._broken(number, why)
         return cast_exactly(stored - self._start, dtype)
 
     def _read_observations(

@@ -239,7 +239,8 @@ def write_minari(
 ) -> int:
     """Write a replay as a dataset that `minari.MinariDataset(directory)` reads; how many episodes.
 
-    Actions are the environment's own. Where an episode continues after its last row in the replay,
+    Actions and rewards are the environment's own; rewards that were clipped are at their bound,
+    `env.reward_clip` by the scale. Where an episode continues after its last row in the replay,
     that row is marked truncated.
 
     Args:
@@ -264,9 +265,8 @@ def write_minari(
             spec = written_spec(one, env)
         writer = MinariWriter(directory, *spaces, spec, name, about)
     recorded = episodes(live)
-    # the environment's own rewards, unless clipping has lost them
-    scale = 1.0 if env.reward_clip else env.reward_scale
-    writer.write(_played(live, recorded, writer.observation_space, writer.action_space, scale))
+    spaces = writer.observation_space, writer.action_space
+    writer.write(_played(live, recorded, *spaces, env.reward_scale))
     return len(recorded)
 
 

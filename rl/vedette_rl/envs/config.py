@@ -312,6 +312,11 @@ class EnvConfig(SettingsPart):
         """True if several environments are one vector of their author's, also a single one."""
         return self.vectorization in ("vector_entry_point", "envpool")
 
+    @property
+    def training_wrappers(self) -> str:
+        """The classes of the wrappers for training only, as a list in words; "" for none."""
+        return ", ".join(w.name.rpartition(":")[2] for w in self.wrappers if w.training_only)
+
     def for_evaluation(self) -> EnvConfig:
         """The same environment without the settings for training only."""
         wrappers = tuple(wrapper for wrapper in self.wrappers if not wrapper.training_only)

@@ -1,10 +1,10 @@
 """A greedy policy as an ONNX model: observations in, actions and action values out.
 
-Inputs are the observation's columns (``obs``, or ``obs/KEY``), each ``(batch, *shape)`` of its own
-dtype. Outputs: ``action`` ``(batch, *shape)``, the environment's own (a Box's in float32), and
-``q`` ``(batch, actions)`` where the agent has values. A policy with memory has an input ``memory``
-float32 ``(batch, H)``, zeros where an episode begins, and an output ``next_memory``, which is the
-next call's.
+Inputs are the observation's columns (``obs``, or ``obs/KEY``), each ``(batch, *shape)`` in the
+dtype of its space, float32 for float64. Outputs: ``action`` ``(batch, *shape)``, the environment's
+own (a Box's in float32), and ``q`` ``(batch, actions)`` where the agent has values. A policy with
+memory has an input ``memory`` float32 ``(batch, H)``, zeros where an episode begins, and an output
+``next_memory``, which is the next call's.
 """
 
 from __future__ import annotations

@@ -257,9 +257,10 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
 
 def write_numpy(file: IO[bytes], policy: PolicyFile) -> None:
     """Write the ``numpy`` form."""
-    columns = {_MODEL + name: array for name, array in policy.model.arrays.items()}
-    header = np.frombuffer(policy.header().encode(), np.uint8)
-    np.savez(file, allow_pickle=False, **{_HEADER: header}, **columns)
+    columns: dict[str, Any] = {_MODEL + name: a for name, a in policy.model.arrays.items()}
+    columns[_HEADER] = np.frombuffer(policy.header().encode(), np.uint8)
+    # allow_pickle=False would be an array of its own before numpy 2.1; no array holds objects.
+    np.savez(file, **columns)
 
 
 def write_safetensors(file: IO[bytes], policy: PolicyFile) -> None:
@@ -273,7 +274,9 @@ def write_safetensors(file: IO[bytes], policy: PolicyFile) -> None:
 def _read_numpy(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:
     # numpy leaves a file that it opened itself open where it finds it torn
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        arrays = {name.removeprefix(_MODEL): file[name] for name in file.files if name != _HEADER}
+        # Files that were written with numpy before 2.1 may have an array `allow_pickle`, too.
+        names = [name for name in file.files if name.startswith(_MODEL)]
+        arrays = {name.removeprefix(_MODEL): file[name] for name in names}
         return file[_HEADER].tobytes().decode(), arrays
 
 

@@ -12,13 +12,17 @@ empty dictionaries for ``info``. Where it has
 terminated as the original is. Transitions of n steps are made as `NStep` makes them, with the
 rewards of their own goal; they end where that goal terminates them.
 
+The reward of a step must be that of ``compute_reward`` for its own goals, else relabelled rows
+would have other rewards than those beside them. A wrapper that changes rewards or goals and has no
+``compute_reward`` of its own breaks this: the steps of each episode are compared.
+
 Letters: E environments, T steps of an episode, k goals, n steps of a transition, R rows,
 B pairs of goals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -45,6 +49,17 @@ _CONTRACT = (
 
 EPISODE_STEPS_MAX = 1000
 """Steps of an episode that are held; of a longer one each such part is taken for an episode."""
+
+_WRAPPED = (
+    "actors.step_processor=n_step, or env.reward_scale in the place of a wrapper that scales, or "
+    "give the outermost wrapper that changes rewards, ends or goals a {method} that does the same"
+)
+_TOLERANCE = 1e-3
+"""By which rewards of the same goals may differ, of the largest reward of the episode."""
+_DIFFERING_ROWS = 3
+_DIFFERING_SHARE = 1e-3
+"""So many rows, and this share of those that could differ, are more than rounding at a
+threshold."""
 
 
 class Hindsight:
@@ -80,6 +95,8 @@ class Hindsight:
         self._began = np.zeros(envs, np.int64)  # the steps with which the episodes begin
         self.span = 1
         """Steps from the oldest that is held, or was given last, to the newest."""
+        self._reward_check = _Comparison("reward", "compute_reward")
+        self._end_check = _Comparison("end", "compute_terminated")
 
     def prepare(self, envs: VectorEnvironment, seed: int) -> None:
         """Take the environments' own reward, which is tried on two rows, and a seed for the goals.
@@ -111,7 +128,12 @@ class Hindsight:
             raise HindsightError(why, _CONTRACT)
 
     def process(self, step: Step) -> Columns:
-        """The transitions of the episodes that end with this step, as they were and relabelled."""
+        """The transitions of the episodes that end with this step, as they were and relabelled.
+
+        Raises:
+            HindsightError: steps have other rewards than ``compute_reward`` gives for their goals,
+                or go on where ``compute_terminated`` says that they end.
+        """
         everyone = np.ones(len(step.valid), np.bool_)
         self._held.append(self._steps.process(replace(step, valid=everyone)))
         now = self._next
@@ -140,6 +162,7 @@ class Hindsight:
         """An episode's T transitions, then each k times with other goals."""
         held = self._held[int(self._began[env]) - self._first : last + 1 - self._first]
         episode = {name: np.stack([step[name][env] for step in held]) for name in held[0]}
+        self._compare(episode)
         t = np.arange(len(held))
         steps, inside = self._steps_of(t, len(held))
         whole = self._transitions(
@@ -154,6 +177,41 @@ class Hindsight:
             again[name] = goal
         return {name: np.concatenate([column, again[name]]) for name, column in whole.items()}
 
+    def _compare(self, episode: Columns) -> None:
+        """Compare an episode's own rewards and ends ``(T,)`` with those of its own goals.
+
+        Raises:
+            HindsightError: too many differ.
+        """
+        reached = episode[_REACHED]
+        reward, ends = episode["reward"], episode["terminated"]
+        found, found_ends = self._judge(reached, episode[_WANTED[0]])
+        atol = _TOLERANCE * np.fmax.reduce(np.abs(np.concatenate([reward, found])))
+
+        def differs(rewards: NDArray[Any], rows: Any = slice(None)) -> NDArray[np.bool_]:
+            alike: NDArray[np.bool_]
+            alike = np.isclose(reward[rows], rewards, rtol=0.0, atol=atol, equal_nan=True)
+            return ~alike
+
+        other = differs(found)
+        # An end for another reason, such as a fall or the time, is the environment's own.
+        goes_on = found_ends & ~(ends | episode["truncated"])
+        if (rows := np.flatnonzero(other | goes_on)).size:
+            for goals in _roundings(reached[rows], *(episode[name][rows] for name in _WANTED)):
+                rewards, stops = self._judge(*goals)
+                other[rows] &= differs(rewards, rows)
+                goes_on[rows] &= stops
+        self._reward_check.add(reward, found, other, (reward != 0.0) | (found != 0.0))
+        self._end_check.add(ends, found_ends, goes_on, ends | found_ends)
+
+    def _judge(
+        self, reached: NDArray[Any], wanted: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the rewards of transitions ``(B,)`` and the ends by these goals."""
+        reward = np.empty(len(wanted), np.float32)
+        self._transform(self._rewards(reached, wanted), reward)
+        return reward, self._ends(reached, wanted)
+
     def _steps_of(self, t: NDArray[Any], length: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """The steps ``(R, n)`` of transitions that begin at `t`, and which are in the episode."""
         steps = t[:, None] + self._ahead
@@ -165,11 +223,10 @@ class Hindsight:
         """Return rewards and ends ``(R, n)`` of steps, had `goal` ``(R, *goal)`` been wanted."""
         reached = episode[_REACHED][steps.ravel()]
         wanted = goal.repeat(steps.shape[1], axis=0)
-        reward = np.empty(len(wanted), np.float32)
-        self._transform(self._rewards(reached, wanted), reward)
+        reward, ends = self._judge(reached, wanted)
         if self._terminated is None:
             return reward.reshape(steps.shape), episode["terminated"][steps]
-        return reward.reshape(steps.shape), self._ends(reached, wanted).reshape(steps.shape)
+        return reward.reshape(steps.shape), ends.reshape(steps.shape)
 
     def _rewards(self, reached: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.float64]:
         """The environment's own rewards ``(B,)``."""
@@ -210,6 +267,68 @@ class Hindsight:
         rows["terminated"] = np.take_along_axis(terminated, length[:, None] - 1, axis=1)[:, 0]
         rows["n_steps"] = length.astype(np.uint8)
         return rows
+
+
+class _Comparison:
+    """Counts steps that differ from what a method gives for their goals.
+
+    Args:
+        what: is compared.
+        method: the environment's.
+    """
+
+    def __init__(self, what: str, method: str) -> None:
+        self._what = what
+        self._method = method
+        self._differing = 0
+        self._compared = 0
+
+    def add(
+        self,
+        stepped: NDArray[Any],
+        given: NDArray[Any],
+        differs: NDArray[np.bool_],
+        may_differ: NDArray[np.bool_],
+    ) -> None:
+        """Count the steps ``(T,)`` of an episode.
+
+        Args:
+            stepped, given: what the steps gave, and the method for the same goals.
+            differs: where they are not the same.
+            may_differ: where they are not both nothing.
+
+        Raises:
+            HindsightError: too many differ.
+        """
+        self._differing += int(differs.sum())
+        self._compared += int(may_differ.sum())
+        many = self._differing >= _DIFFERING_ROWS
+        if not differs.any() or not many or self._differing <= _DIFFERING_SHARE * self._compared:
+            return
+        row = int(np.flatnonzero(differs)[0])
+        raise HindsightError(
+            f"a step's {self._what} is {_shown(stepped[row])} in its transition, and "
+            f"{_shown(given[row])} by {self._method} of the same goals (so or similarly in "
+            f"{self._differing:,} of {self._compared:,} steps)",
+            _WRAPPED.format(method=self._method),
+        )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if value.dtype.kind == "f" else str(bool(value)).lower()
+
+
+def _roundings(
+    reached: NDArray[Any], before: NDArray[Any], after: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield the goals ``(reached, wanted)`` of rows that a step may have seen: the one wanted
+    before or after it, and each as much nearer or farther as float32 may have moved them."""
+    for wanted in (before, after):
+        yield reached, wanted
+        if reached.dtype.kind == "f":
+            yield np.nextafter(reached, wanted), np.nextafter(wanted, reached)
+            away = 2.0 * reached - wanted, 2.0 * wanted - reached
+            yield np.nextafter(reached, away[0]), np.nextafter(wanted, away[1])
 
 
 def _no_infos(wanted: NDArray[Any]) -> list[dict[str, Any]]:

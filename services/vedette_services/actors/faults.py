@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 from vedette_rl.errors import (
     CustomPartError,
     DeclaredSpaceError,
+    HindsightError,
     ModelMismatchError,
     RowColumnError,
 )
@@ -27,7 +28,7 @@ def refuses_faults(function: Callable[P, T]) -> Callable[P, T]:
 
     Raises:
         SpecMismatchError: the policy or the environment of this host is another than the run's.
-        RefusedError: rows have columns or actions that are not declared.
+        RefusedError: rows have columns or actions that are not declared, or cannot be relabelled.
     """
 
     @functools.wraps(function)
@@ -40,5 +41,7 @@ def refuses_faults(function: Callable[P, T]) -> Callable[P, T]:
             raise SpecMismatchError("environment", str(error)) from error
         except (CustomPartError, RowColumnError) as error:
             raise RefusedError(f"the rows that actors make: {error}") from error
+        except HindsightError as error:
+            raise RefusedError(str(error)) from error
 
     return refusing

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,16 @@ from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn
-from vedette_rl.core.columns import ACTOR, EPOCH, INTERVENED, MANAGER, SEQUENCE_KEYS, VERSION
+from vedette_rl.core.columns import (
+    ACTOR,
+    EPOCH,
+    INTERVENED,
+    MANAGER,
+    REWARD_CLIP,
+    REWARD_SCALE,
+    SEQUENCE_KEYS,
+    VERSION,
+)
 from vedette_rl.datasets.column_files import FileRows, read_column_file
 from vedette_rl.datasets.d4rl import D4rlData, has_d4rl_names
 from vedette_rl.datasets.data_sets import (
@@ -30,9 +39,11 @@ from vedette_rl.datasets.data_sets import (
     minari_folder,
     transitions,
 )
+from vedette_rl.datasets.file_rewards import own_rewards
 from vedette_rl.datasets.lerobot import LeRobotData, is_lerobot
 from vedette_rl.datasets.renaming import Renaming
 from vedette_rl.datasets.robomimic import RobomimicData, is_robomimic
+from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_action_space, make_vector_environment
 from vedette_rl.envs.spaces import ElementBounds, Spaces, column_bounds, transition_dtype
@@ -69,11 +80,13 @@ class OpenedData:
     Args:
         as_rows: its rows are taken as they are; else its episodes go through a step processor.
         raw_rewards: its rewards are the environment's, and are scaled and clipped as an actor's.
+        remark: what whoever learns from them should know; "" for nothing.
     """
 
     data: MinariData | LeRobotData | RobomimicData | D4rlData | ReplayData
     as_rows: bool
     raw_rewards: bool
+    remark: str = ""
 
 
 def open_data(config: RunConfig, spaces: Spaces, source: SourceConfig) -> OpenedData:
@@ -131,9 +144,32 @@ def _open_file(config: RunConfig, spaces: Spaces, source: SourceConfig) -> Opene
         _refuse_declared(config, spaces, data)
         episodes = D4rlData(data, columns, spaces.observation, action, config.env.frame_stack)
         return OpenedData(episodes, as_rows=False, raw_rewards=True)
-    start = getattr(action, "start", 0)
-    rows = ReplayData(data, FileRows(data, columns), start)
-    return _open_rows(config, row, rows, same=_of_one_step(config))
+    env = config.env
+    columns, raw = own_rewards(data, columns, scale=env.reward_scale, clip=env.reward_clip)
+    rows = ReplayData(data, FileRows(data, columns), getattr(action, "start", 0))
+    opened = _open_rows(config, row, rows, same=_of_one_step(config))
+    remark = (
+        "" if {REWARD_SCALE, REWARD_CLIP} & columns.keys() else _remark_on_rewards(env, raw=raw)
+    )
+    return replace(opened, raw_rewards=raw, remark=remark)
+
+
+def _remark_on_rewards(env: EnvConfig, *, raw: bool) -> str:
+    """Describe what becomes of the rewards of a file that does not say what was done to them."""
+    done = f"env.reward_scale={env.reward_scale:g}" if env.reward_scale != 1.0 else ""
+    if env.reward_clip:
+        done = f"{done} and " * bool(done) + f"env.reward_clip={env.reward_clip:g}"
+    if not done:
+        return ""
+    if raw:
+        return (
+            f"its rewards are taken for the environment's own: {done} applies to them as to those "
+            f"of actors (columns {REWARD_SCALE} and {REWARD_CLIP} say otherwise)"
+        )
+    return (
+        "an earlier release has exported it: its rewards are taken as they are, as its run scaled "
+        f"and clipped them (this one has {done}); export it again to have that checked"
+    )
 
 
 def _open_rows(
@@ -196,9 +232,11 @@ def _check_same_samples(config: RunConfig, data: str, path: Path) -> bool:
     Raises:
         DataSetError: they cannot.
     """
-    if not (path / "run.json").is_file():
+    # Its directory may be named, or the replay in it.
+    run = next((p for p in (path, path.absolute().parent) if (p / "run.json").is_file()), None)
+    if run is None:
         return _of_one_step(config)
-    table = read_toml(path / "config.toml")
+    table = read_toml(run / "config.toml")
     agent = table.get("agent") or {}
     if agent.get("name") != config.agent.name:
         # Reading its settings would import another agent; of rows it decides these.
@@ -245,14 +283,22 @@ class DataReading:
 
     def remarks(self) -> list[str]:
         """Describe what whoever learns from the rows that were read should know, a text each."""
-        remarks: list[str] = []
+        remarks = [self._opened.remark] if self._opened.remark else []
+        data = self._opened.data
+        is_replay = isinstance(data, ReplayData) and not data.is_in_order
+        if (names := self._config.env.training_wrappers) and not is_replay:
+            remarks.append(
+                f"its rewards and ends are taken as they were recorded: actors have {names} "
+                "besides (training_only), which `vedette collect` leaves out; record without "
+                "training_only, or use env.reward_scale and env.reward_clip in its place"
+            )
         if self._outside:
             share = 100.0 * self._outside / self._actions
             remarks.append(
                 f"{share:.3g} % of its actions are outside the action space's bounds, one as far "
                 f"as {self._farthest:g}: they are learned from as they are"
             )
-        if left_out := self._opened.data.left_out:
+        if left_out := data.left_out:
             remarks.append(
                 "steps left out, behind an episode's end or without a recorded successor: "
                 f"{left_out:,}"
@@ -339,17 +385,24 @@ class DataReading:
     def _rows(self) -> Iterator[Columns]:
         opened = self._opened
         config = self._config
+        env = config.env
+        rewards = RewardTransform(env.reward_scale, env.reward_clip) if opened.raw_rewards else None
         self._actions = self._outside = 0
+        if isinstance(opened.data, ReplayData) and opened.data.is_in_order:
+            opened.data.check_borders()
         if opened.as_rows:
             assert isinstance(opened.data, ReplayData), "episodes go through a step processor"
-            if opened.data.length <= _RETURNS_OF_ROWS and opened.data.longest == 1:
+            are_steps = _of_one_step(config) and opened.data.longest == 1
+            if are_steps and opened.data.length <= _RETURNS_OF_ROWS:
                 for _ in self._counted(opened.data.episodes()):
                     pass
-            yield from opened.data.rows(self._row)
+            for columns in opened.data.rows(self._row):
+                if rewards is not None:
+                    rewards.write(columns["reward"].copy(), columns["reward"])
+                yield columns
             return
         agent = config.agent
         actors = config.actors
-        env = config.env
         processor = make_step_processor(
             actors.step_processor,
             config.row_steps,
@@ -358,7 +411,6 @@ class DataReading:
             self._row,
             her_goals=actors.her_goals,
         )
-        rewards = RewardTransform(env.reward_scale, env.reward_clip) if opened.raw_rewards else None
         with ExitStack() as held:
             if hasattr(processor, "prepare"):  # else the environment need not be here
                 envs = held.enter_context(closing(make_vector_environment(env, 1, config.seed)))

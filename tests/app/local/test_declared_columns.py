@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import remembering  # beside this file
@@ -13,7 +14,7 @@ from vedette_rl.core import Sample
 from vedette_rl.replay.rows import MemoryRing
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.testing import BitFlip
-from vedette_services.errors import ConfigError, ServicesError, SettingError
+from vedette_services.errors import ConfigError, RefusedError, ServicesError, SettingError
 
 
 def settings(agent: str = "Memory", steps: str = "TwiceSeen") -> dict[str, Any]:
@@ -139,6 +140,18 @@ def test_hindsight_tries_the_reward_before_the_start(tmp_path: Path) -> None:
     config = config_of(env={"id": f"{__name__}:SingleRow"}, actors={"step_processor": "her"})
     with pytest.raises(ConfigError, match=r"'her': its goals cannot be judged again \(TypeError: "):
         lines_of_start(config, tmp_path, in_process=True)
+
+
+def tenth(bits: int) -> gym.Env[Any, Any]:
+    return gym.wrappers.TransformReward(BitFlip(bits), lambda reward: 0.1 * float(reward))
+
+
+def test_a_wrapper_that_hindsight_knows_nothing_of_ends_the_run(tmp_path: Path) -> None:
+    env = {"id": f"{__name__}:tenth", "kwargs": {"bits": 2}}
+    config = config_of(env=env, actors={"step_processor": "her"})
+    why = "'her': a step's reward is -0.1 in its transition, and -1 by compute_reward"
+    with pytest.raises(RefusedError, match=why):
+        trained(config, tmp_path)
 
 
 @pytest.mark.parametrize("storage", ["plain", "once"])

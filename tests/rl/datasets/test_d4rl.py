@@ -131,6 +131,17 @@ def test_it_is_refused_where_nothing_says_where_episodes_end() -> None:
         opened(columns(timeouts=None))
 
 
+def test_timeouts_that_are_never_true_say_nothing_of_an_episode_that_is_cut() -> None:
+    never = np.zeros(9, bool)
+    with pytest.raises(DataSetError, match=r"'timeouts' are never true, .* where episodes are cut"):
+        opened(columns(timeouts=never))
+    kept = opened(columns(successors=True, timeouts=never)).episodes()
+    assert [len(episode) for episode in kept] == [3, 4, 2]
+    ends = np.isin(np.arange(9), [2, 6, 8])  # all episodes terminate: none needs a timeout
+    whole = opened(columns(timeouts=never, terminals=ends)).episodes()
+    assert [len(episode) for episode in whole] == [3, 4, 2]
+
+
 def test_a_link_to_another_file_is_not_followed(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     other = write_hdf5(tmp_path / "other.hdf5", columns())

@@ -19,6 +19,7 @@ from vedette_rl.datasets.lerobot import LeRobotData, is_lerobot
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.errors import DataSetError
 from vedette_rl.replay.ring import RingReader
+from vedette_services.config import RunConfig
 from vedette_services.errors import SettingError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.sources import check_sources, read_record, source_directory
@@ -184,16 +185,34 @@ def test_features_of_other_names_are_read_by_rename(tmp_path: Path) -> None:
         assert data.left_out == 1
 
 
-def test_it_is_a_source_of_a_run(tmp_path: Path) -> None:
-    data = write_lerobot(tmp_path / "set")
+def source_of(data: Path, bound: float = 1.0) -> RunConfig:
+    """A run with the data set as its source, and actions of a Box of ±`bound`."""
     env = {
         "id": "no_such_module:Robot",
         "observation": {"space": "box", "shape": [2]},
-        "action": {"space": "box", "shape": [3], "low": -1.0, "high": 1.0},
+        "action": {"space": "box", "shape": [3], "low": -bound, "high": bound},
     }
     table = {"env": env, "replay": {"sources": {"demos": {"data": str(data)}}}}
     settings = ["agent.n_step=1", "replay.capacity=1000"]
-    config = configured(*settings, table=table, agent="sac")
+    return configured(*settings, table=table, agent="sac")
+
+
+def test_actions_may_be_outside_the_bounds_by_ten_times_their_width(tmp_path: Path) -> None:
+    data = write_lerobot(tmp_path / "set")
+    config = source_of(data, bound=0.5)
+    spaces = environment_spaces(config.env)
+    lines = check_sources(config, tmp_path / "run", spaces, new=False).lines
+    assert (
+        "100 % of its actions are outside the action space's bounds, one as far as -1" in lines[1]
+    )
+    config = source_of(data, bound=0.04)
+    with pytest.raises(SettingError, match=r"'action': -1.0 at \[2\] is outside -0.8399"):
+        check_sources(config, tmp_path / "run", environment_spaces(config.env), new=False)
+
+
+def test_it_is_a_source_of_a_run(tmp_path: Path) -> None:
+    data = write_lerobot(tmp_path / "set")
+    config = source_of(data)
     check_sources(config, tmp_path / "run", environment_spaces(config.env), new=False)
     run = RunDirectory(tmp_path / "run")
     run.make()
@@ -227,8 +246,6 @@ def test_other_versions_features_and_spaces_are_refused(tmp_path: Path) -> None:
     other = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
     assert "observation.state (2,)" in refusal(whole, seen=other)
     assert "its actions are float32 (3,)" in refusal(whole, moves=other)
-    small = gym.spaces.Box(-0.5, 0.5, (3,), np.float32)
-    assert "episode 0: its action [0.0, 0.0, -1.0] of step 0" in refusal(whole, moves=small)
     features = json.loads((whole / "meta" / "info.json").read_text())["features"]
     del features["next.reward"]
     imitation = write_lerobot(tmp_path / "none", features=features)

@@ -56,6 +56,22 @@ def test_the_network_that_is_traced_acts_as_the_policy_does(case: str) -> None:
     np.testing.assert_allclose(action, original(found).act(obs, explore=False), atol=1e-5)
 
 
+def test_its_inputs_have_the_dtypes_of_their_spaces_but_float32_for_float64() -> None:
+    parts = {
+        "wide": gym.spaces.Box(-1.0, 1.0, (3,), np.float64),
+        "narrow": gym.spaces.Box(-1.0, 1.0, (3,), np.float32),
+        "bytes": gym.spaces.Box(0, 255, (3,), np.uint8),
+    }
+    spaces = Spaces(gym.spaces.Dict(parts), gym.spaces.Discrete(2))
+    kind = agent_kind("dqn")
+    config = kind.config(hidden_sizes=(8,))
+    model = kind.build_agent(config, spaces, device="cpu", seed=0).model_info()
+    inputs = kind.build_graph(config, spaces, model).example_inputs(2)
+    found = {name: tensor.dtype for name, tensor in inputs.items()}
+    wanted = {"bytes": torch.uint8, "narrow": torch.float32, "wide": torch.float32}
+    assert found == {f"obs/{name}": dtype for name, dtype in wanted.items()}
+
+
 MEMORIES: dict[str, gym.Space[Any]] = {
     "dqn": gym.spaces.Discrete(5, start=2),
     "iqn": gym.spaces.Discrete(5),

@@ -234,6 +234,27 @@ def test_what_is_no_policy_is_refused_in_one_line(tmp_path: Path, content: bytes
     assert "\n" not in str(refused.value)
 
 
+def test_the_numpy_form_has_header_and_model_whatever_numpy_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savez = np.savez
+
+    def old_savez(file: Any, *args: Any, **arrays: Any) -> None:  # before numpy 2.1
+        taken = arrays.pop("allow_pickle", None)
+        savez(file, *args, **arrays, **({} if taken is None else {"was_allow_pickle": taken}))
+
+    monkeypatch.setattr(np, "savez", old_savez)
+    path = written(tmp_path / "policy.npz", policy_file("dqn"))
+    with np.load(path) as file:
+        names = set(file.files)
+        assert {name.partition("/")[0] for name in names} == {"header", "model"}
+        arrays = {name: file[name] for name in names}
+    np.savez(path, **arrays, allow_pickle_of_an_old_numpy=np.array(False))
+    obs = observations(policy_file("dqn").spaces, 10)
+    expected = original(policy_file("dqn")).act(obs, explore=False)
+    np.testing.assert_array_equal(load_policy(path).act(obs, explore=False), expected)
+
+
 def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     for form in WRITERS:
         path = written(tmp_path / "policy", policy_file("dqn"), form)

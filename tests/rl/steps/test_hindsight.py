@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -267,3 +268,152 @@ def test_the_reward_is_found_behind_wrappers() -> None:
     envs = make_vector_environment(config, 2, 0)
     prepare_steps(Hindsight(1, 0.9, 2, transition_dtype(envs.spaces)), envs, 0)
     envs.close()
+
+
+class Reach(gym.Env[Any, Any]):
+    """Goals on a grid of tenths: whether one is near enough depends on rounding."""
+
+    def __init__(self, near: float = 0.1, cost: float = 0.0) -> None:
+        self.near = near
+        self.cost = cost
+        self.action_space = gym.spaces.Discrete(2)
+        line = gym.spaces.Box(-9.0, 9.0, (1,), np.float64)
+        names = ("observation", "achieved_goal", "desired_goal")
+        self.observation_space = gym.spaces.Dict(dict.fromkeys(names, line))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        self.place = np.zeros(1)
+        self.goal = np.array([0.1 * self.np_random.integers(1, 5)])
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place = self.place + (0.1 if action else -0.1)
+        self.t += 1
+        reward = float(self.compute_reward(self.place, self.goal, {})) - self.cost * (self.t == 3)
+        return self._obs(), reward, False, self.t == 8, {}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        distance = np.linalg.norm(achieved_goal - desired_goal, axis=-1)
+        return (distance <= self.near).astype(np.float64)
+
+    def _obs(self) -> dict[str, Any]:
+        return {
+            "observation": self.place,
+            "achieved_goal": self.place,
+            "desired_goal": self.goal,
+        }
+
+
+class MovingGoal(Reach):
+    """Its goal moves once it is reached, before it is seen."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *ends = super().step(action)
+        if reward:
+            self.goal = self.goal + 0.5
+            obs["desired_goal"] = self.goal
+        return obs, reward, *ends  # type: ignore[return-value]
+
+
+class Dense(Reach):
+    """Rewards nearness, far from the origin, where float32 has few digits."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -np.linalg.norm(achieved_goal - desired_goal, axis=-1)
+
+    def _obs(self) -> dict[str, Any]:
+        return {name: value + 8.0 for name, value in super()._obs().items()}
+
+
+class Endures(gym.Wrapper[Any, Any, Any, Any]):
+    """Goes on where the environment ends."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, _, truncated, info = self.env.step(action)
+        return obs, reward, False, truncated, info
+
+
+class EndsByTime(gym.Wrapper[Any, Any, Any, Any]):
+    """Does not say that a goal was reached with the last step."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated and not truncated, truncated, info
+
+
+class HalvesGoals(gym.ObservationWrapper[Any, Any, Any]):
+    def observation(self, obs: Any) -> Any:
+        return {name: 0.5 * value for name, value in obs.items()}
+
+
+class ScalesBoth(gym.RewardWrapper[Any, Any]):
+    def reward(self, reward: Any) -> Any:
+        return 0.1 * reward
+
+    def compute_reward(self, *args: Any) -> Any:
+        compute = self.env.get_wrapper_attr("compute_reward")
+        return 0.1 * compute(*args)
+
+
+def scaled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return gym.wrappers.TransformReward(env, lambda reward: 0.1 * float(reward))
+
+
+def play(env: gym.Env[Any, Any], steps: int = 200, **how: Any) -> None:
+    """Play with hindsight."""
+    envs = LoopVectorEnv([env], seed=0, **how)
+    processor = Hindsight(1, 0.9, 1, transition_dtype(envs.spaces))
+    prepare_steps(processor, envs, 0)
+    envs.reset()
+    for action in sampled_actions(envs.spaces.action, steps, 0):
+        processor.process(envs.step(np.array([action])))
+
+
+@pytest.mark.parametrize(
+    ("env", "why"),
+    [
+        (scaled(Reach()), "a step's reward is 0.1 in its transition, and 1 by compute_reward"),
+        (scaled(BitFlip(2)), "a step's reward is -0.1 in its transition, and -1 by compute_reward"),
+        (HalvesGoals(Reach()), "a step's reward is 0 in its transition, and 1 by compute_reward"),
+        (Dense(cost=1.0), r"a step's reward is -1\.\d+ in its transition, and -0\.\d+ by"),
+        (Endures(BitFlip(2)), "a step's end is false in its transition, and true by compute_term"),
+    ],
+)
+def test_steps_that_contradict_the_judge_of_their_goals_are_refused(
+    env: gym.Env[Any, Any], why: str
+) -> None:
+    fix = "set actors.step_processor=n_step, .* a compute_(reward|terminated) that does the same"
+    with pytest.raises(HindsightError, match=f"{why}.* of .* steps.*: {fix}"):
+        play(env)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        ScalesBoth(Reach()),
+        ScalesBoth(BitFlip(2)),
+        EndsByTime(BitFlip(2)),
+        Reach(),
+        MovingGoal(0.01),
+        Dense(),
+    ],
+)
+def test_steps_that_agree_with_the_judge_but_for_rounding_are_taken(
+    env: gym.Env[Any, Any],
+) -> None:
+    play(env, 1000)
+    play(env, 1000, rewards=RewardTransform(0.05, 0.04))
+
+
+def test_a_few_steps_of_many_that_differ_are_taken() -> None:
+    class Seldom(BitFlip):
+        flips = 0
+
+        def step(self, action: Any) -> Any:
+            obs, reward, *ends = super().step(action)
+            self.flips += reward < 0.0
+            return obs, 1.0 if reward < 0.0 and self.flips % 1500 == 0 else reward, *ends
+
+    play(Seldom(BITS), 8000)

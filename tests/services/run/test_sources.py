@@ -224,6 +224,64 @@ def test_parts_of_an_observation_and_rewards_are_as_an_actor_would_have_sent_the
     assert_same_rows(rows_read(config, run.root), expected)
 
 
+NO_MAKERS: dict[str, Any] = dict.fromkeys(("version", "manager", "actor"))
+
+
+def done(scale: float, clip: float = 0.0) -> dict[str, Any]:
+    rows = EPISODES * STEPS
+    return {"reward_scale": np.full(rows, scale), "reward_clip": np.full(rows, clip)}
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize(
+    ("of_file", "stored", "said"),
+    [
+        (NO_MAKERS, 1.0, "taken for the environment's own: env.reward_scale=0.25 and env.reward_"),
+        ({}, 0.25, "an earlier release has exported it: its rewards are taken as they are"),
+        ({**NO_MAKERS, **done(0.25, 1.0)}, 0.25, ""),
+        (done(0.25, 1.0), 0.25, ""),
+        (done(10.0), 10.0, ""),
+        ({**NO_MAKERS, "reward_scale": np.full(EPISODES * STEPS, 3, np.int64)}, 3.0, ""),
+    ],
+)
+def test_rewards_of_a_file_become_those_that_an_actor_would_have_sent(
+    tmp_path: Path, of_file: dict[str, Any], stored: float, said: str, n_step: int
+) -> None:
+    rows = played()
+    rows["reward"] = rows["reward"] * stored
+    if stored == 0.25:
+        rows["reward"] = np.minimum(rows["reward"], 1.0)
+    data = write_npz(tmp_path / "set.npz", rows, **of_file)
+    given: dict[str, Any] = {"agent.n_step": n_step, "env.reward_scale": 0.25}
+    config = configuration("env.reward_clip=1", data=data, **given)
+    checked = check_sources(config, tmp_path, environment_spaces(config.env), new=False)
+    assert len(checked.lines) == 1 + bool(said)
+    assert said in checked.lines[-1]
+    run = start(config, tmp_path / "run")
+    expected = played(n_step, settings=["env.reward_scale=0.25", "env.reward_clip=1"])
+    assert_same_rows(rows_read(config, run.root), expected)
+    record = read_record(source_directory(config, run.root, "demos"))
+    assert record is not None
+    assert record.return_mean == (None if stored == 0.25 else 15.0)
+
+
+@pytest.mark.parametrize(
+    ("of_file", "said"),
+    [
+        (done(0.5, 1.0), "env.reward_scale=0.5 env.reward_clip=1, and what was clipped is lost"),
+        (done(0.0), "'reward_scale' has a 0, or 'reward_clip' a number below 0"),
+        (done(1.0, -1.0), "'reward_scale' has a 0, or 'reward_clip' a number below 0"),
+        (done(np.nan), "its column 'reward_scale' is float64 (200,), or not finite"),
+        ({"reward_scale": np.ones((200, 1))}, "its column 'reward_scale' is float64 (200, 1)"),
+    ],
+)
+def test_rewards_that_cannot_become_an_actors_are_refused(
+    tmp_path: Path, of_file: dict[str, Any], said: str
+) -> None:
+    data = write_npz(tmp_path / "set.npz", played(), **of_file)
+    assert said in refusal(configuration(data=data), tmp_path / "run")
+
+
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_steps_in_which_a_person_acted_are_read_as_such(tmp_path: Path, n_step: int) -> None:
     def mark(episode: dict[str, Any]) -> None:  # its steps 1 and 4; the first is the reset's
@@ -373,9 +431,10 @@ def test_another_runs_rows_are_read_whether_it_runs_or_not(
 
 def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:
     other = other_run(tmp_path / "other", configuration(), played())
-    config = configuration(data=other, **{"env.reward_scale": 0.5})
-    with pytest.raises(SettingError, match=r"made with env.reward_scale=1.0, not 0.5"):
-        start(config, tmp_path / "run")
+    for data in (other, other / "replay"):
+        config = configuration(data=data, **{"env.reward_scale": 0.5})
+        with pytest.raises(SettingError, match=r"made with env.reward_scale=1.0, not 0.5"):
+            start(config, tmp_path / "run")
     other = other_run(tmp_path / "n3", configuration(**{"agent.n_step": 3}), played(3))
     with pytest.raises(SettingError, match="its transitions span several steps"):
         start(configuration(data=other), tmp_path / "run")
@@ -616,6 +675,37 @@ def test_a_changed_byte_in_an_npz_is_refused(tmp_path: Path) -> None:
     content[place] ^= 1
     data.write_bytes(content)
     assert "CRC" in refusal(configuration(data=data), tmp_path / "run")
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_borders_that_a_file_of_ones_own_does_not_say_are_refused(
+    tmp_path: Path, n_step: int
+) -> None:
+    rows = played()
+    unsaid: dict[str, Any] = {name: rows[name].copy() for name in ("terminated", "truncated")}
+    for flags in unsaid.values():
+        flags[4:15] = False  # the ends of three episodes
+    data = write_npz(tmp_path / "set.npz", rows, **NO_MAKERS, **unsaid)
+    why = refusal(configuration(data=data, **{"agent.n_step": n_step}), tmp_path / "run")
+    assert "row 4 is neither terminated nor truncated, and the following one did not" in why
+    assert "(so in 3 rows); set truncated where an episode is cut" in why
+    order = np.random.default_rng(0).permutation(EPISODES * STEPS)
+    mixed = {name: column[order] for name, column in rows.items()}
+    data = write_npz(tmp_path / "mixed.npz", mixed, **NO_MAKERS)
+    assert "store its rows one after the other" in refusal(
+        configuration(data=data, **{"agent.n_step": n_step}), tmp_path / "run"
+    )
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_a_file_may_end_within_an_episode(tmp_path: Path, n_step: int) -> None:
+    rows = {name: column[:-2] for name, column in played().items()}
+    data = write_npz(tmp_path / "set.npz", rows, **NO_MAKERS)
+    run = start(config := configuration(data=data, **{"agent.n_step": n_step}), tmp_path / "run")
+    assert len(rows_read(config, run.root)["reward"]) == EPISODES * STEPS - 2
+    record = read_record(source_directory(config, run.root, "demos"))
+    assert record is not None
+    assert (record.episodes, record.return_mean) == (EPISODES, 15.0)
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
