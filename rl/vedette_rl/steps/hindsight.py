@@ -14,7 +14,8 @@ rewards of their own goal; they end where that goal terminates them.
 
 The reward of a step must be that of ``compute_reward`` for its own goals, else relabelled rows
 would have other rewards than those beside them. A wrapper that changes rewards or goals and has no
-``compute_reward`` of its own breaks this: the steps of each episode are compared.
+``compute_reward`` of its own breaks this: the steps of each episode are compared. Some may have
+costs of their own besides, which relabelled rows then lack.
 
 Letters: E environments, T steps of an episode, k goals, n steps of a transition, R rows,
 B pairs of goals.
@@ -22,6 +23,7 @@ B pairs of goals.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -35,6 +37,8 @@ from vedette_rl.envs.layout import ObservationLayout
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import HindsightError
 from vedette_rl.steps.n_step import NStep
+
+log = logging.getLogger("vedette.actors")
 
 ACHIEVED = "achieved_goal"
 DESIRED = "desired_goal"
@@ -57,9 +61,9 @@ _WRAPPED = (
 _TOLERANCE = 1e-3
 """By which rewards of the same goals may differ, of the largest reward of the episode."""
 _DIFFERING_ROWS = 3
-_DIFFERING_SHARE = 1e-3
-"""So many rows, and this share of those that could differ, are more than rounding at a
-threshold."""
+_SOME, _MOST = 1e-3, 0.5
+"""So many rows, and these shares of those that could differ, are more than rounding at a threshold,
+and more than costs besides, such as that of a collision."""
 
 
 class Hindsight:
@@ -95,8 +99,8 @@ class Hindsight:
         self._began = np.zeros(envs, np.int64)  # the steps with which the episodes begin
         self.span = 1
         """Steps from the oldest that is held, or was given last, to the newest."""
-        self._reward_check = _Comparison("reward", "compute_reward")
-        self._end_check = _Comparison("end", "compute_terminated")
+        self._reward_check = _Comparison("reward", "compute_reward", _MOST)
+        self._end_check = _Comparison("end", "compute_terminated", _SOME)
 
     def prepare(self, envs: VectorEnvironment, seed: int) -> None:
         """Take the environments' own reward, which is tried on two rows, and a seed for the goals.
@@ -131,8 +135,8 @@ class Hindsight:
         """The transitions of the episodes that end with this step, as they were and relabelled.
 
         Raises:
-            HindsightError: steps have other rewards than ``compute_reward`` gives for their goals,
-                or go on where ``compute_terminated`` says that they end.
+            HindsightError: most steps have other rewards than ``compute_reward`` gives for their
+                goals, or go on where ``compute_terminated`` says that they end.
         """
         everyone = np.ones(len(step.valid), np.bool_)
         self._held.append(self._steps.process(replace(step, valid=everyone)))
@@ -181,7 +185,7 @@ class Hindsight:
         """Compare an episode's own rewards and ends ``(T,)`` with those of its own goals.
 
         Raises:
-            HindsightError: too many differ.
+            HindsightError: most differ.
         """
         reached = episode[_REACHED]
         reward, ends = episode["reward"], episode["terminated"]
@@ -270,18 +274,21 @@ class Hindsight:
 
 
 class _Comparison:
-    """Counts steps that differ from what a method gives for their goals.
+    """Counts steps that differ from what a method gives for their goals, and says so once.
 
     Args:
         what: is compared.
         method: the environment's.
+        most: the share that may differ.
     """
 
-    def __init__(self, what: str, method: str) -> None:
+    def __init__(self, what: str, method: str, most: float) -> None:
         self._what = what
         self._method = method
+        self._most = most
         self._differing = 0
         self._compared = 0
+        self._has_warned = False
 
     def add(
         self,
@@ -298,20 +305,23 @@ class _Comparison:
             may_differ: where they are not both nothing.
 
         Raises:
-            HindsightError: too many differ.
+            HindsightError: more than may differ.
         """
         self._differing += int(differs.sum())
         self._compared += int(may_differ.sum())
-        many = self._differing >= _DIFFERING_ROWS
-        if not differs.any() or not many or self._differing <= _DIFFERING_SHARE * self._compared:
+        if not differs.any() or self._differing < _DIFFERING_ROWS:
             return
         row = int(np.flatnonzero(differs)[0])
-        raise HindsightError(
+        why = (
             f"a step's {self._what} is {_shown(stepped[row])} in its transition, and "
             f"{_shown(given[row])} by {self._method} of the same goals (so or similarly in "
-            f"{self._differing:,} of {self._compared:,} steps)",
-            _WRAPPED.format(method=self._method),
+            f"{self._differing:,} of {self._compared:,} steps)"
         )
+        if self._differing > self._most * self._compared:
+            raise HindsightError(why, _WRAPPED.format(method=self._method))
+        if self._differing > _SOME * self._compared and not self._has_warned:
+            self._has_warned = True
+            log.warning("%s: relabelled transitions have the latter", why)
 
 
 def _shown(value: Any) -> str:

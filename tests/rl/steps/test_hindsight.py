@@ -1,5 +1,6 @@
 """Hindsight: each episode as it was, and again with goals that were reached later in it."""
 
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -376,8 +377,7 @@ def play(env: gym.Env[Any, Any], steps: int = 200, **how: Any) -> None:
     [
         (scaled(Reach()), "a step's reward is 0.1 in its transition, and 1 by compute_reward"),
         (scaled(BitFlip(2)), "a step's reward is -0.1 in its transition, and -1 by compute_reward"),
-        (HalvesGoals(Reach()), "a step's reward is 0 in its transition, and 1 by compute_reward"),
-        (Dense(cost=1.0), r"a step's reward is -1\.\d+ in its transition, and -0\.\d+ by"),
+        (HalvesGoals(Dense()), r"a step's reward is -0\.\d+ in its transition, and -0\.\d+ by"),
         (Endures(BitFlip(2)), "a step's end is false in its transition, and true by compute_term"),
     ],
 )
@@ -407,7 +407,18 @@ def test_steps_that_agree_with_the_judge_but_for_rounding_are_taken(
     play(env, 1000, rewards=RewardTransform(0.05, 0.04))
 
 
-def test_a_few_steps_of_many_that_differ_are_taken() -> None:
+def test_costs_beside_the_goal_are_taken_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    play(Dense(cost=1.0))
+    (line,) = caplog.messages
+    assert re.search(
+        r"^a step's reward is -1\.\d+ in its transition, and -0\.\d+ by compute_reward of the "
+        r"same goals \(so or similarly in 3 of \d+ steps\): relabelled transitions have the "
+        r"latter$",
+        line,
+    )
+
+
+def test_a_few_steps_of_many_that_differ_are_taken(caplog: pytest.LogCaptureFixture) -> None:
     class Seldom(BitFlip):
         flips = 0
 
@@ -417,3 +428,4 @@ def test_a_few_steps_of_many_that_differ_are_taken() -> None:
             return obs, 1.0 if reward < 0.0 and self.flips % 1500 == 0 else reward, *ends
 
     play(Seldom(BITS), 8000)
+    assert not caplog.messages
