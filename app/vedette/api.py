@@ -27,7 +27,7 @@ from vedette.results import report as report
 from vedette.results import status as status
 from vedette.settings import Settings as Settings
 from vedette.settings import Values, configuration_table, spell_out, with_settings
-from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
+from vedette.sweep import Sweep, jobs_within, plan_starts, plan_trials, report_on
 from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
@@ -258,8 +258,7 @@ def train_seeds(
             seeds=seeds,
             sweep=sweep,
         )
-        for trial in trials:
-            plan_start(trial.config, trial.out, start, probe=probe)
+        plan_starts(trials, start, probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
     say = _say(progress)
     known = probe.known()

@@ -229,6 +229,7 @@ def _run_sweep(
         exit_status,
         jobs_within,
         parse_sweep,
+        plan_starts,
         plan_trials,
         report_on,
     )
@@ -236,7 +237,6 @@ def _run_sweep(
     from vedette_services.errors import FAILED
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.directory import default_out, without_links
-    from vedette_services.run.start_planning import plan_start
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
@@ -244,8 +244,7 @@ def _run_sweep(
         configure_trial: Configure = partial(configure, probe)
         directory = without_links(out or default_out(configure_trial({}, None)))
         trials = plan_trials(configure_trial, directory, start, seeds=seeds, sweep=values)
-        for trial in trials:
-            plan_start(trial.config, trial.out, start, probe=probe)
+        plan_starts(trials, start, probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=start.in_process)
     say(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
     whole = Sweep(trials, directory, start, jobs=side_by_side, say=say, known=probe.known())

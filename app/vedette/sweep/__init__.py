@@ -6,6 +6,7 @@ from vedette.sweep.grid import (
     Sweep,
     exit_status,
     parse_sweep,
+    plan_starts,
     plan_trials,
     report_on,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "exit_status",
     "jobs_within",
     "parse_sweep",
+    "plan_starts",
     "plan_trials",
     "report_on",
 ]

@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,13 @@ class Trial:
         name: ``seed-3``, or ``agent.learning_rate=0.001/seed-3``.
         config: its complete configuration.
         out: its run directory: the folder `name` in the sweep's directory.
+        changes: the swept keys and their values in this trial.
     """
 
     name: str
     config: RunConfig
     out: Path
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

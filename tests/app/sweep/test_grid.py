@@ -9,12 +9,12 @@ import pytest
 from configurations import configured
 from run_directories import new_run
 
-from vedette.sweep import parse_sweep, plan_trials
+from vedette.sweep import parse_sweep, plan_starts, plan_trials
 from vedette.sweep.directory import CONFIGURED
 from vedette.sweep.jobs import Trial, describe_result
 from vedette_services.config import RunConfig, StopConfig, write_config
 from vedette_services.errors import ConfigError, SettingError, UsageError
-from vedette_services.run.start import Start
+from vedette_services.run.start import RESUME, Start
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import is_over
@@ -63,15 +63,61 @@ def test_a_trial_that_exists_keeps_its_settings(tmp_path: Path) -> None:
     assert again.config.agent.batch_size == 64
 
 
-def test_names_of_folders_are_safe_and_different(tmp_path: Path) -> None:
+def folders(out: Path, key: str, *values: str) -> dict[str, str]:
+    """The folder of each value that is swept."""
     config = configure({}, None)
-    sweep = {"env.id": ["CartPole-v1", "../x:E-v0", ".._x:E-v0"]}
-    trials = plan_trials(lambda *_: config, tmp_path, sweep=sweep)
-    assert [trial.name for trial in trials] == [
-        "env.id=CartPole-v1/seed-0",
-        "env.id=.._x_E-v0/seed-0",
-        "env.id=.._x_E-v0-2/seed-0",
-    ]
+    trials = plan_trials(lambda *_: config, out, sweep={key: values})
+    return {trial.changes[key]: trial.name.removesuffix("/seed-0") for trial in trials}
+
+
+def test_names_of_folders_are_safe_and_different(tmp_path: Path) -> None:
+    found = folders(tmp_path, "env.id", "CartPole-v1", "../x:E-v0", ".._x:E-v0")
+    assert found["CartPole-v1"] == "env.id=CartPole-v1"
+    one, other = found["../x:E-v0"], found[".._x:E-v0"]
+    assert one != other
+    for name in (one, other):
+        assert name.startswith("env.id=.._x_E-v0-")
+        assert "/" not in name
+
+
+def test_a_grid_that_grows_gives_each_combination_the_folder_of_before(tmp_path: Path) -> None:
+    """A name that is cut says too little: it may not be numbered by its place in the grid."""
+    same = "x" * 200
+    before = folders(tmp_path, "env.kwargs.map", f"{same}1", f"{same}2")
+    after = folders(tmp_path, "env.kwargs.map", f"{same}0", f"{same}2", f"{same}1")
+    assert before.items() < after.items()
+    assert len(set(after.values())) == 3
+    assert folders(tmp_path, "env.kwargs.map", f"{same}2").items() < before.items()
+    assert all(len(name) == 120 for name in after.values())
+
+
+def test_a_folder_with_another_value_is_not_taken_as_ones_own(tmp_path: Path) -> None:
+    """What no name of a folder has is ``_`` there, and so is what is swept later."""
+    sweep = {"learner.snapshot": [str(tmp_path / "a b")]}
+    (first,) = plan_trials(configure, tmp_path / "out", sweep=sweep)
+    new_run(first.out, first.config)
+    plan_starts([first], RESUME)
+    (other,) = plan_trials(
+        configure, tmp_path / "out", sweep={"learner.snapshot": [str(tmp_path / "a:b")]}
+    )
+    assert other.out == first.out
+    with pytest.raises(
+        SettingError, match=r"it holds a run with learner\.snapshot=.*/a b, not .*/a:b"
+    ):
+        plan_starts([other], RESUME)
+    fresh = Start.of(fresh=True, force=True)
+    assert [plan.out for plan in plan_starts([other], fresh)] == [first.out]
+
+
+def test_what_is_not_swept_may_differ_as_at_any_resume(tmp_path: Path) -> None:
+    sweep = {"agent.learning_rate": ["1e-3"]}
+    (first,) = plan_trials(configure, tmp_path, sweep=sweep)
+    new_run(first.out, first.config)
+    (again,) = plan_trials(
+        lambda c, saved: configure({**c, "agent.adam_eps": 0.5}, saved), tmp_path, sweep=sweep
+    )
+    (plan,) = plan_starts([again], RESUME)
+    assert [change.key for change in plan.changes] == ["agent.adam_eps"]
 
 
 @pytest.mark.parametrize(
