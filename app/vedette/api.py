@@ -71,7 +71,7 @@ from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.run.directory import default_out, without_links
-from vedette_services.run.outcome import describe_already_done, read_summary
+from vedette_services.run.outcome import describe_already_done, describe_not_applied, read_summary
 from vedette_services.run.prepare import settings_to_resume
 from vedette_services.run.start import Start
 from vedette_services.run.start_plan import StartPlan
@@ -156,11 +156,12 @@ def train(
         loaded = _load(config, settings, saved, start, probe)
         run = Path(out) if out is not None else default_out(loaded.config)
         plan = plan_start(loaded.config, run, start, note=loaded.comment, probe=probe)
-    if not start.fresh and describe_already_done(
-        plan.out, plan.config.stop, new_best=plan.new_best
-    ):
-        return Result(read_summary(plan.out), plan.out)
     view = _view(progress, plan)
+    done = describe_already_done(plan.out, plan.config.stop, new_best=plan.new_best)
+    if done and not start.fresh:
+        for line in filter(None, (done, describe_not_applied(plan.changes))):
+            view.print_line(line)
+        return Result(read_summary(plan.out), plan.out)
     for line in (*loaded.decided, *plan.lines):
         view.print_line(line)
     if start.in_process:
@@ -258,7 +259,7 @@ def train_seeds(
             seeds=seeds,
             sweep=sweep,
         )
-        plan_starts(trials, start, probe)
+        trials = plan_starts(trials, start, probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
     say = _say(progress)
     known = probe.known()

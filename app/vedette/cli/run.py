@@ -144,7 +144,11 @@ def _plan(
 
 def _run_one(loaded: LoadedConfig, plan: StartPlan) -> None:
     """Train until a run is over, and print its result."""
-    from vedette_services.run.outcome import describe_already_done, read_summary
+    from vedette_services.run.outcome import (
+        describe_already_done,
+        describe_not_applied,
+        read_summary,
+    )
 
     directory = plan.out
     for line in loaded.decided:
@@ -154,6 +158,8 @@ def _run_one(loaded: LoadedConfig, plan: StartPlan) -> None:
     done = describe_already_done(directory, plan.config.stop, new_best=plan.new_best)
     if done and not plan.start.fresh:
         say(done)
+        if ignored := describe_not_applied(plan.changes):
+            say(ignored)
         _report(read_summary(directory), directory)
         return
     for line in plan.lines:
@@ -244,7 +250,7 @@ def _run_sweep(
         configure_trial: Configure = partial(configure, probe)
         directory = without_links(out or default_out(configure_trial({}, None)))
         trials = plan_trials(configure_trial, directory, start, seeds=seeds, sweep=values)
-        plan_starts(trials, start, probe)
+        trials = plan_starts(trials, start, probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=start.in_process)
     say(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
     whole = Sweep(trials, directory, start, jobs=side_by_side, say=say, known=probe.known())

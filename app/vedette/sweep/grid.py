@@ -10,6 +10,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from vedette_services.errors import DONE, ArgumentError, SettingError, UsageErro
 from vedette_services.host.output import Say
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.finding import is_run
-from vedette_services.run.outcome import read_summary
+from vedette_services.run.outcome import describe_not_applied, read_summary
 from vedette_services.run.prepare import settings_to_resume
 from vedette_services.run.queued_runs import QueuedRuns, open_queue
 from vedette_services.run.start import RESUME, Start
@@ -89,8 +90,8 @@ def plan_trials(
 
 def plan_starts(
     trials: Sequence[Trial], start: Start, probe: EnvironmentProbe | None = None
-) -> list[StartPlan]:
-    """Plan the start of each trial, of which nothing changes yet.
+) -> list[Trial]:
+    """Plan the start of each trial, of which nothing changes yet; return the trials with the plans.
 
     Args:
         start: the kind of start of each trial.
@@ -100,12 +101,12 @@ def plan_starts(
         UsageError: a trial cannot work.
         SettingError: the folder of a trial holds a run with another value of a swept key.
     """
-    plans = []
+    planned = []
     for trial in trials:
         plan = plan_start(trial.config, trial.out, start, probe=probe)
         _check_own_folder(trial, plan)
-        plans.append(plan)
-    return plans
+        planned.append(replace(trial, plan=plan))
+    return planned
 
 
 def _check_own_folder(trial: Trial, plan: StartPlan) -> None:
@@ -254,8 +255,10 @@ class Sweep:
         """
         waiting = []
         for trial in self._trials:
-            if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
-                self._end(TrialOutcome(trial, DONE, f"over already: {describe_result(trial)}"))
+            if not self._fresh and _is_over(trial):
+                ignored = describe_not_applied(trial.plan.changes) if trial.plan else ""
+                result = f"over already: {describe_result(trial)}"
+                self._end(TrialOutcome(trial, DONE, "; ".join(filter(None, [result, ignored]))))
             else:
                 waiting.append(trial)
         with open_queue(self._out) as queue:
@@ -292,6 +295,13 @@ class Sweep:
     def _end(self, outcome: TrialOutcome) -> None:
         self._outcomes[outcome.trial.name] = outcome
         self._jobs.line(f"{outcome.trial.name}: {outcome.message}")
+
+
+def _is_over(trial: Trial) -> bool:
+    """Return True if a trial has nothing to do, as its start would find: with other evaluations
+    than before it begins a new best."""
+    new_best = trial.plan is not None and trial.plan.new_best
+    return is_over(read_summary(trial.out), trial.config.stop) and not new_best
 
 
 def report_on(

@@ -30,6 +30,7 @@ from vedette_services.host.system import count_cores
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.start import Start
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import describe_missed_target, describe_outcome
 from vedette_services.status.text import status_line
@@ -48,12 +49,14 @@ class Trial:
         config: its complete configuration.
         out: its run directory: the folder `name` in the sweep's directory.
         changes: the swept keys and their values in this trial.
+        plan: what its start does; None: it is not planned yet.
     """
 
     name: str
     config: RunConfig
     out: Path
     changes: Mapping[str, Any] = field(default_factory=dict)
+    plan: StartPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

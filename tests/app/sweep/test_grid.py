@@ -1,6 +1,7 @@
 """Which runs a sweep is made of, and which of them are over."""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from configurations import configured
 from run_directories import new_run
 
-from vedette.sweep import parse_sweep, plan_starts, plan_trials
+from vedette.sweep import Sweep, parse_sweep, plan_starts, plan_trials
 from vedette.sweep.directory import CONFIGURED
 from vedette.sweep.jobs import Trial, describe_result
 from vedette_services.config import RunConfig, StopConfig, write_config
@@ -106,7 +107,7 @@ def test_a_folder_with_another_value_is_not_taken_as_ones_own(tmp_path: Path) ->
     ):
         plan_starts([other], RESUME)
     fresh = Start.of(fresh=True, force=True)
-    assert [plan.out for plan in plan_starts([other], fresh)] == [first.out]
+    assert [trial.out for trial in plan_starts([other], fresh)] == [first.out]
 
 
 def test_what_is_not_swept_may_differ_as_at_any_resume(tmp_path: Path) -> None:
@@ -116,8 +117,9 @@ def test_what_is_not_swept_may_differ_as_at_any_resume(tmp_path: Path) -> None:
     (again,) = plan_trials(
         lambda c, saved: configure({**c, "agent.adam_eps": 0.5}, saved), tmp_path, sweep=sweep
     )
-    (plan,) = plan_starts([again], RESUME)
-    assert [change.key for change in plan.changes] == ["agent.adam_eps"]
+    (planned,) = plan_starts([again], RESUME)
+    assert planned.plan is not None
+    assert [change.key for change in planned.plan.changes] == ["agent.adam_eps"]
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,32 @@ def test_a_sweep_that_was_killed_before_its_first_run_goes_on(tmp_path: Path) ->
     (tmp_path / "sweep" / "seed-0.toml").write_text("# mine")
     with pytest.raises(SettingError, match="it holds 'sweep', and no run of ours"):
         plan_trials(configure, tmp_path)
+
+
+def test_what_a_finished_trial_does_not_take_is_said(tmp_path: Path) -> None:
+    config = configure({"stop.max_opts": 5}, None)
+    run = new_run(tmp_path / "seed-0", config)
+    summary = {"exit_reason": "max_opts", "opt_steps": 5, "env_steps": 9}
+    (run.root / "summary.json").write_text(json.dumps(summary))
+
+    def outcome_with(**changed: Any) -> str:
+        trials = plan_trials(
+            lambda _, saved: configure({"stop.max_opts": 5, **changed}, saved), tmp_path
+        )
+        heard: list[str] = []
+        idle = [sys.executable, "-c", ""]
+        Sweep(
+            plan_starts(trials, RESUME), tmp_path, say=heard.append, command=lambda *_: idle
+        ).run()
+        return heard[0]
+
+    assert outcome_with().endswith(
+        "seed-0: over already: done after 9 env steps, best evaluation -"
+    )
+    assert outcome_with(**{"agent.learning_rate": 0.5}).endswith(
+        "best evaluation -; not applied, because the run is over: agent.learning_rate: 0.004 -> 0.5"
+    )
+    assert "seed-0: begins" in outcome_with(**{"evaluation.episodes": 7})  # a new best begins
 
 
 def test_the_end_of_a_seed_says_that_an_evaluation_was_not_confirmed(tmp_path: Path) -> None:
