@@ -171,9 +171,7 @@ def load_config(
     given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
         if saved is None:
-            return replace(
-                _with_preset(given, fit, probe), given=tuple(key for key, _ in dotted_items(given))
-            )
+            return replace(_with_preset(given, fit, probe), given=_keys(given))
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
         given = expand_plugin_names(given)
         merged = merge_tables(layers[0].table, given)
@@ -185,6 +183,11 @@ def load_config(
             check_release(saved, errors)
         raise_errors(errors)
         raise
+
+
+def _keys(given: Table) -> tuple[str, ...]:
+    """The keys that are set in a table, as dotted names."""
+    return tuple(key for key, _ in dotted_items(given))
 
 
 def read_config(path: Path, *, allow_import: Collection[str] | None = None) -> RunConfig:
@@ -446,7 +449,7 @@ def _with_saved(
     config = config_from_table(table, tries=fit is not None, probe=probe)
     wanted = _table(given, "env").get("stepping") == "auto"
     config, fitted = _fitted(config, fit if wanted else None, probe)
-    return replace(complete_config(config), fitted=fitted)
+    return replace(_completed(config), fitted=fitted)
 
 
 def _fitted(
@@ -466,7 +469,22 @@ def complete_config(
     config: RunConfig, fit: ActorPlace | None = None, probe: EnvironmentProbe | None = None
 ) -> LoadedConfig:
     """A configuration made in Python, with what is not set in it chosen by the time of a step, as
-    `load_config` does it, and for its fleet."""
+    `load_config` does it, and for its fleet; with the preset ``auto`` it is the preset's first.
+
+    Raises:
+        SettingError: the preset does not go with what is set.
+    """
+    if config.preset == "auto":
+        given = config.model_dump(mode="json", exclude_unset=True)
+        given["agent"] = {**given["agent"], "name": config.agent.name}
+        return replace(_with_preset(given, fit, probe), given=_keys(given))
+    return _completed(config, fit, probe)
+
+
+def _completed(
+    config: RunConfig, fit: ActorPlace | None = None, probe: EnvironmentProbe | None = None
+) -> LoadedConfig:
+    """A configuration that has its preset's values, with what is left open chosen."""
     config, fitted = _fitted(config, fit, probe)
     config, choices = choose_for_fleet(config)
     config, begins = _begun_by_weights(config, config.agent.model_dump(exclude_unset=True))

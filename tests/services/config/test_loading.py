@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from vedette_rl.envs import probe_environment
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.config.contradictions import contradictions
+from vedette_services.config.loading import complete_config
 from vedette_services.config.presets import preset_names, read_preset
 from vedette_services.errors import ConfigError
 
@@ -205,6 +207,22 @@ def test_a_configuration_can_be_made_in_python() -> None:
     )
     assert type(config.agent).__name__ == "DqnConfig"
     assert RunConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("given", [{}, {"replay": {"capacity": 12_345}, "actors": {"count": 3}}])
+def test_one_made_in_python_begins_from_its_preset_as_a_file_does(
+    name: str, given: dict[str, Any]
+) -> None:
+    agent, _, env = name.partition("-")
+    env = "ALE/Pong-v5" if env == "ALE" else env
+    given = {**given, "agent": {"name": agent, "discount": 0.75}, "env": {"id": env}}
+    made = complete_config(RunConfig.model_validate({**given, "preset": "auto"}))
+    loaded = load_config(table=given, environment={})
+    assert made.config == loaded.config
+    assert (made.preset, made.config.agent.discount) == (loaded.preset, 0.75)
+    assert {*made.given} == {"preset", *loaded.given}
+    assert complete_config(RunConfig.model_validate(given)).preset == ""  # none, by default
 
 
 def test_several_ranks_share_a_batch_evenly_and_draw_from_actors_alone() -> None:
