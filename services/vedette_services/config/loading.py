@@ -29,6 +29,7 @@ from vedette_rl.errors import UnknownAgentError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
 from vedette_rl.settings.part import keys_of_alternatives, known_keys
+from vedette_rl.settings.plain_values import NotPlainError, plain_value
 from vedette_rl.storage.regular_files import check_depth, read_text
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.fleet_defaults import (
@@ -305,13 +306,15 @@ def config_from_table(
             parts[name] = _part(cls, _table(given, name), name, known)
         except (SettingError, ManySettingsError) as e:
             wrong += e.errors
-    plain = {
-        name: given[name]
-        for name in RunConfig.model_fields
-        if name in given and name not in classes
-    }
+    alone: Table = {}
+    for name in RunConfig.model_fields:
+        if name in given and name not in classes:
+            try:
+                alone[name] = _plain(given[name], name)
+            except SettingError as e:
+                wrong.append(e)
     try:
-        config = RunConfig.model_validate({**plain, **parts}, strict=True)
+        config = RunConfig.model_validate({**alone, **parts}, strict=True)
     except ValidationError as e:
         explained = explain_errors(e, RunConfig, "", known)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
@@ -590,13 +593,25 @@ def _table(given: Mapping[str, Any], name: str) -> Table:
 
 def _part(cls: type[Part], table: Table, name: str, known: KnownKeys) -> Part:
     """One part, validated strictly: no text is a number, no number a truth."""
-    conformed = {key: _coerce(cls, key, value) for key, value in table.items()}
+    conformed = {key: _coerce(cls, key, value) for key, value in _plain(table, name).items()}
     try:
         # JSON's strictness takes a list for a tuple, Python's does not.
-        return cls.model_validate_json(json.dumps(conformed, default=str), strict=True)
+        return cls.model_validate_json(json.dumps(conformed), strict=True)
     except ValidationError as e:
         raise_errors(explain_errors(e, cls, name, known))
         raise
+
+
+def _plain(value: Any, key: str) -> Any:  # any value of a user's program
+    """The value of a key as a configuration file has it.
+
+    Raises:
+        SettingError: no file can say it.
+    """
+    try:
+        return plain_value(value)
+    except NotPlainError as e:
+        raise SettingError(".".join((key, *e.path)), e.why, e.fix) from e
 
 
 def _coerce(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows
