@@ -407,6 +407,7 @@ def test_a_type_checker_knows_the_settings_and_the_results(tmp_path: Path) -> No
         (lambda: vedette.SAC(learning_rate=-1), "learning_rate: must be more than 0, not -1"),
         (lambda: vedette.StopConfig(max_opts="x"), "max_opts: must be a whole number, not 'x'"),
         (lambda: vedette.EnvConfig(), "id: is missing"),
+        (lambda: vedette.StopConfig(max_opts=10**30), "max_opts: must be below 2**63, not 1e+30"),
     ],
 )
 def test_a_wrong_setting_of_a_part_is_a_line_that_names_it(make: Any, said: str) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -310,7 +311,9 @@ def config_from_table(
     for name in RunConfig.model_fields:
         if name in given and name not in classes:
             try:
-                alone[name] = _plain(given[name], name)
+                alone[name] = _coerce(
+                    RunConfig.model_fields[name].annotation, _plain(given[name], name)
+                )
             except SettingError as e:
                 wrong.append(e)
     try:
@@ -593,10 +596,10 @@ def _table(given: Mapping[str, Any], name: str) -> Table:
 
 def _part(cls: type[Part], table: Table, name: str, known: KnownKeys) -> Part:
     """One part, validated strictly: no text is a number, no number a truth."""
-    conformed = {key: _coerce(cls, key, value) for key, value in _plain(table, name).items()}
+    conformed = json.dumps(_conform(cls, _plain(table, name)))
     try:
         # JSON's strictness takes a list for a tuple, Python's does not.
-        return cls.model_validate_json(json.dumps(conformed), strict=True)
+        return cls.model_validate_json(conformed, strict=True)
     except ValidationError as e:
         raise_errors(explain_errors(e, cls, name, known))
         raise
@@ -614,14 +617,40 @@ def _plain(value: Any, key: str) -> Any:  # any value of a user's program
         raise SettingError(".".join((key, *e.path)), e.why, e.fix) from e
 
 
-def _coerce(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows
-    """Convert what TOML cannot say: ``none`` where None is allowed, 1e6 where a count is meant."""
-    field = cls.model_fields.get(key)
-    if field is None:
-        return value
-    members = (field.annotation, *get_args(field.annotation))
+def _conform(cls: type[BaseModel], table: Table) -> Table:
+    """The values of a class's keys, each converted as its type asks."""
+    fields = cls.model_fields
+    return {
+        key: _coerce(fields[key].annotation, value) if key in fields else value
+        for key, value in table.items()
+    }
+
+
+def _coerce(annotation: Any, value: Any) -> Any:  # annotations have no common type
+    """Convert what TOML cannot say: ``none`` where None is allowed, 1e6 where a count is meant;
+    also within lists and tables."""
+    members = [*_members(annotation)]
     if value == NONE and type(None) in members:
         return None
     if isinstance(value, float) and value.is_integer() and int in members and float not in members:
         return int(value)
+    for member in members:
+        inner = get_args(member)
+        if isinstance(value, dict) and isinstance(member, type) and issubclass(member, BaseModel):
+            return _conform(member, value)
+        if isinstance(value, dict) and get_origin(member) is dict:
+            return {key: _coerce(inner[1], each) for key, each in value.items()}
+        if isinstance(value, list) and get_origin(member) is tuple and inner[-1] is Ellipsis:
+            return [_coerce(inner[0], each) for each in value]
     return value
+
+
+def _members(annotation: Any) -> Iterator[Any]:  # annotations have no common type
+    """Yield the types that a value may have, without what is noted beside them."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation

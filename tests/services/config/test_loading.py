@@ -158,8 +158,53 @@ def test_a_value_of_several_kinds_is_refused_with_all_of_them(setting: str, said
     assert refusal(setting, env="Pendulum-v1") == said
 
 
-def test_a_count_may_be_written_as_a_power_of_ten() -> None:
-    assert loaded("replay.capacity=1e6").replay.capacity == 1_000_000
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("replay.capacity=1e6", 1_000_000),
+        ("seed=1e3", 1_000),
+        ("agent.random_shift=1e1", 10),  # or a word
+        ("agent.exploration.epsilon_steps=1e4", 10_000),
+        ("agent.schedule.total_opts=1e5", 100_000),
+        ("agent.imitation.schedule.total_opts=1e5", 100_000),
+        ("agent.hidden_sizes=[1e2, 64]", (100, 64)),
+        ("env.kwargs.given=1e6", 1e6),  # what it means is not known
+        ("env.kwargs.given=.5", 0.5),
+        ("agent.learning_rate=.001", 0.001),
+        ("agent.learning_rate=1.e-3", 0.001),
+    ],
+)
+def test_a_count_may_be_written_as_a_power_of_ten(setting: str, value: object) -> None:
+    found: Any = loaded(setting)
+    for name in setting.partition("=")[0].split("."):
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_counts_of_a_named_source_and_of_declared_spaces_are_counts() -> None:
+    box = {"space": "box", "shape": [4.0], "low": 0, "high": 1}
+    spaces = {"space": "dict", "spaces": {"near": box}}
+    table = {"env": {"observation": spaces, "action": {"space": "discrete", "n": 2e0}}}
+    config = load_config(table=table, agent="dqn", environment={}).config
+    assert config.env.action is not None
+    assert config.env.observation is not None
+    assert config.env.action.n == 2
+    assert (config.env.observation.spaces or {})["near"].shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("key", "count"),
+    [
+        ("stop.max_env_steps", "1e30"),
+        ("replay.capacity", str(2**63)),
+        ("agent.exploration.epsilon_steps", "1e19"),
+    ],
+)
+def test_a_count_beyond_64_bits_is_refused(key: str, count: str) -> None:
+    assert refusal(f"{key}={count}") == f"{key}: must be below 2**63, not {float(count):g}"
+    assert loaded(f"stop.max_opts={2**63 - 1}").stop.max_opts == 2**63 - 1
+    assert loaded("stop.max_seconds=1e30").stop.max_seconds == 1e30
 
 
 def test_none_takes_a_target_away() -> None:
