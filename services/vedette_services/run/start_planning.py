@@ -23,6 +23,7 @@ from vedette_services.host.system import describe_device, missing_device, requir
 from vedette_services.run.checks import (
     check_batch,
     check_custom_replay,
+    check_exploration,
     check_import_names,
     check_made,
     check_out,
@@ -123,6 +124,7 @@ def _plan(
     config = choose_noise_steps(config, probe)
     config, storage = choose_frame_storage(config, spaces, out, start)
     check_agent(config, spaces, learns=not start.custom_loop)
+    check_exploration(config, spaces)
     check_policy(config, spaces)
     layout = replay_layout(config, spaces)
     check_steps(config, spaces, probe)
