@@ -47,8 +47,8 @@ def config_of(*settings: str, env: str = "CartPole-v1", agent: str = "dqn") -> R
 def make_run(out: Path, config: RunConfig) -> RunDirectory:
     """A run as a learner leaves it that was stopped."""
     run = new_run(out, config)
-    agent = untrained_agent(config)
-    write_state(run.checkpoints / "1234", {"agent": agent.get_state()}, {})
+    state = {**untrained_agent(config).get_state(), "opt_steps": 1234}
+    write_state(run.checkpoints / "1234", {"agent": state}, {})
     row = ring_dtype(transition_dtype(probe_environment(config.env)))
     capacity = config.replay.capacity
     run_id = run.ensure_id()
