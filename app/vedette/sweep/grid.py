@@ -19,7 +19,7 @@ from vedette.reports.configurations import Configuration
 from vedette.reports.writing import write_comparison
 from vedette.sweep.directory import check_sweep_directory
 from vedette.sweep.jobs import Jobs, Trial, TrialOutcome, describe_result
-from vedette_services.config import RunConfig
+from vedette_services.config.loading import LoadedConfig
 from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.errors import DONE, ArgumentError, SettingError, UsageError
 from vedette_services.host.output import Say
@@ -39,7 +39,7 @@ Changes = Mapping[str, Any]
 """Dotted keys of the configuration and their values in one trial."""
 
 
-Configure = Callable[[Changes, Path | None], RunConfig]
+Configure = Callable[[Changes, Path | None], LoadedConfig]
 """Returns the configuration with changes; the file is a run's own, which is resumed."""
 
 
@@ -77,14 +77,15 @@ def plan_trials(
     folders = _folders(combinations)
     trials = []
     for number in range(seeds):
-        for changes, config, folder in zip(combinations, first, folders, strict=True):
-            seed = config.seed + number
+        for changes, begun, folder in zip(combinations, first, folders, strict=True):
+            seed = begun.config.seed + number
             name = f"{folder}seed-{seed}"
             place = out / name
             saved = settings_to_resume(place, start)
             same = not number and saved is None
-            own = config if same else configure({**changes, "seed": seed}, saved)
-            trials.append(Trial(name, own, place, changes))
+            own = begun if same else configure({**changes, "seed": seed}, saved)
+            notes = tuple(filter(None, (*own.decided, own.note)))
+            trials.append(Trial(name, own.config, place, changes, notes))
     return trials
 
 
@@ -187,6 +188,32 @@ def _parts(text: str) -> Iterator[str]:
             yield text[begin:index].strip()
             begin = index + 1
     yield text[begin:].strip()
+
+
+def describe_starts(trials: Sequence[Trial], out: Path, start: Start) -> Iterator[str]:
+    """Yield what the starts of trials say; what all say once, with ``*`` in the place of their own
+    folders.
+
+    Args:
+        trials: with their plans; of those that are over nothing is said.
+        out: the sweep's directory.
+        start: the kind of start of each trial.
+    """
+    begun = [trial for trial in trials if start.fresh or not _is_over(trial)]
+    names: dict[str, list[str]] = {}
+    own: dict[str, str] = {}
+    for trial in begun:
+        planned = trial.plan.lines if trial.plan else ()
+        for line in dict.fromkeys((*trial.notes, *planned)):
+            common = line.replace(str(trial.out), str(out / "*"))
+            names.setdefault(common, []).append(trial.name)
+            own.setdefault(common, line)
+    for common, who in names.items():
+        if len(who) == len(begun):
+            yield common
+        else:
+            more = f" and {len(who) - 1} more" if len(who) > 1 else ""
+            yield f"{who[0]}{more}: {own[common]}"
 
 
 _NAME_MOST = 120

@@ -49,6 +49,7 @@ class Trial:
         config: its complete configuration.
         out: its run directory: the folder `name` in the sweep's directory.
         changes: the swept keys and their values in this trial.
+        notes: what was decided while its configuration was loaded, a line each.
         plan: what its start does; None: it is not planned yet.
     """
 
@@ -56,6 +57,7 @@ class Trial:
     config: RunConfig
     out: Path
     changes: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     plan: StartPlan | None = None
 
 

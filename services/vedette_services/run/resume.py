@@ -121,7 +121,7 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
     """
     if start.fresh or not RunDirectory(out).exists:
         return []
-    changes = [f"changed {change}" for change in point.changes]
+    changes = [describe_change(change) for change in point.changes]
     changes += _describe_new_best(out, point.changes)
     if (file := RunDirectory(out).config_file) and not file.exists():
         changes.append(f"{file}: no such file; resuming with the settings of this command alone")
@@ -141,6 +141,11 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
     if start.new_replay or not (replay_directory(config, out) / COMMITS).exists():
         weights += ", with an empty replay"
     return changes if start.custom_loop else [weights, *changes]
+
+
+def describe_change(change: ChangedSetting) -> str:
+    """Describe a setting that differs from that of the last start."""
+    return f"changed {change}"
 
 
 def describe_too_few_steps(config: RunConfig, out: Path, start: Start) -> str:

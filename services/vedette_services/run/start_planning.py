@@ -156,10 +156,12 @@ def _plan(
     if not start.custom_loop:
         described.append(describe_too_few_steps(config, out, start))
         described.append(describe_schedule(config, point.opt_steps or 0))
-    described += settings_without_effect(config, observation, in_process=start.in_process)
-    known = tuple(filter(None, described))
+    unused = tuple(settings_without_effect(config, observation, in_process=start.in_process))
+    known = (*filter(None, described), *unused)
     packages = {} if config.env.is_declared else probe.facts(config.env).packages
-    return StartPlan(config, out, start, spaces, point, sources.unread, known, note, packages)
+    return StartPlan(
+        config, out, start, spaces, point, sources.unread, known, unused, note, packages
+    )
 
 
 def _describe_locks(out: Path) -> list[str]:
