@@ -156,7 +156,11 @@ def _plan(
     if not start.custom_loop:
         described.append(describe_too_few_steps(config, out, start))
         described.append(describe_schedule(config, point.opt_steps or 0))
-    unused = tuple(settings_without_effect(config, observation, in_process=start.in_process))
+    unused = tuple(
+        settings_without_effect(
+            config, observation, action=spaces.action, in_process=start.in_process
+        )
+    )
     known = (*filter(None, described), *unused)
     packages = {} if config.env.is_declared else probe.facts(config.env).packages
     return StartPlan(
