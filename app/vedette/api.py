@@ -27,7 +27,7 @@ from vedette.results import report as report
 from vedette.results import status as status
 from vedette.settings import Settings as Settings
 from vedette.settings import Values, configuration_table, spell_out, with_settings
-from vedette.sweep import Sweep, jobs_within, plan_trials, report_on
+from vedette.sweep import Sweep, describe_starts, jobs_within, plan_starts, plan_trials, report_on
 from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig as ExplorationConfig
@@ -71,7 +71,7 @@ from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
 from vedette_services.run.directory import default_out, without_links
-from vedette_services.run.outcome import describe_already_done, read_summary
+from vedette_services.run.outcome import describe_already_done, describe_not_applied, read_summary
 from vedette_services.run.prepare import settings_to_resume
 from vedette_services.run.start import Start
 from vedette_services.run.start_plan import StartPlan
@@ -156,12 +156,13 @@ def train(
         loaded = _load(config, settings, saved, start, probe)
         run = Path(out) if out is not None else default_out(loaded.config)
         plan = plan_start(loaded.config, run, start, note=loaded.comment, probe=probe)
-    if not start.fresh and describe_already_done(
-        plan.out, plan.config.stop, new_best=plan.new_best
-    ):
-        return Result(read_summary(plan.out), plan.out)
     view = _view(progress, plan)
-    for line in (*loaded.decided, *plan.lines):
+    done = describe_already_done(plan.out, plan.config.stop, new_best=plan.new_best)
+    if done and not start.fresh:
+        for line in filter(None, (done, describe_not_applied(plan.changes))):
+            view.print_line(line)
+        return Result(read_summary(plan.out), plan.out)
+    for line in filter(None, (*loaded.decided, loaded.note, *plan.lines)):
         view.print_line(line)
     if start.in_process:
         from vedette.local.in_process import run_in_process
@@ -248,8 +249,8 @@ def train_seeds(
     )
     with EnvironmentProbe() as probe:
 
-        def configure(changes: Mapping[str, Any], saved: Path | None) -> RunConfig:
-            return _configure(None, table, changes, saved, fit, probe, allow_import).config
+        def configure(changes: Mapping[str, Any], saved: Path | None) -> LoadedConfig:
+            return _configure(None, table, changes, saved, fit, probe, allow_import)
 
         trials = plan_trials(
             configure,
@@ -258,10 +259,11 @@ def train_seeds(
             seeds=seeds,
             sweep=sweep,
         )
-        for trial in trials:
-            plan_start(trial.config, trial.out, start, probe=probe)
+        trials = plan_starts(trials, start, probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=in_process)
     say = _say(progress)
+    for line in describe_starts(trials, directory, start):
+        say(line)
     known = probe.known()
     outcomes = Sweep(trials, directory, start, jobs=side_by_side, say=say, known=known).run()
     good = [outcome.trial for outcome in outcomes if not outcome.status]
@@ -355,6 +357,10 @@ class Replay(RemoteReplay):
     C client. Their batches are stored and acknowledged as by ``vedette learner``: never twice, and
     none is lost when this process is killed. The same call continues.
 
+    Settings that change nothing, or are others than those of the last start, and a draw that waits
+    for long are warnings of the logger ``vedette.replay``; what else a start says is its
+    information.
+
     Leaving the block tells the actors that the run is over; after an exception they wait for it to
     go on. One thread draws and publishes.
 
@@ -410,8 +416,8 @@ class Replay(RemoteReplay):
         with EnvironmentProbe() as probe:
             loaded = _configure_loop(config, saved, settings, probe, allow_import)
             plan = plan_start(loaded.config, out, start, note=loaded.comment, probe=probe)
-        for line in plan.lines:
-            log.info("%s", line)
+        for line in (*loaded.decided, *plan.lines):
+            log.log(logging.WARNING if line in plan.notices else logging.INFO, "%s", line)
         super().__init__(plan, address, keys=folder)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import vedette
 from vedette import api
+from vedette.live import LineView
 from vedette_services.errors import NotARunError, NotInRunError, UsageError
 from vedette_services.run.outcome import read_summary
 
@@ -149,6 +150,29 @@ def test_curves_statuses_and_results_are_short_in_a_console(run: Path) -> None:
     summary = vedette.train(out=run, in_process=True).summary
     assert repr(summary) == (
         f"Status({summary.run_id!r}, max_opts, opt_steps=60, env_steps={summary.env_steps})"
+    )
+
+
+def test_what_a_finished_run_does_not_take_is_said(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = LineView()
+    again = vedette.train(out=run, in_process=True, progress=view).summary
+    assert [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()] == [
+        "already done: it has 60 of 60 optimization steps; raise stop.max_opts to go on"
+    ]
+    changed = vedette.train(
+        out=run,
+        in_process=True,
+        progress=view,
+        agent={"learning_rate": 0.5},
+        seed=9,
+        stop={"max_opts": 50},
+    )
+    assert changed.summary == again
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.split("  ", 1)[1] == (
+        "not applied, because the run is over: seed: 0 -> 9, agent.learning_rate: 0.004 -> 0.5"
     )
 
 

@@ -1,6 +1,7 @@
 """The typed face of the configuration in Python: its own classes, as keywords."""
 
 import copy
+import datetime
 import functools
 import inspect
 import pickle
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from configurations import configured
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
@@ -24,7 +26,7 @@ from vedette.settings import Settings, configuration_table
 from vedette_rl.agents.registry import BUILT_IN
 from vedette_rl.envs import make_env
 from vedette_rl.errors import WrongSettingsError
-from vedette_services.config import RunConfig
+from vedette_services.config import RunConfig, read_config, write_config
 from vedette_services.errors import SettingError, UsageError
 
 
@@ -405,12 +407,93 @@ def test_a_type_checker_knows_the_settings_and_the_results(tmp_path: Path) -> No
         (lambda: vedette.SAC(learning_rate=-1), "learning_rate: must be more than 0, not -1"),
         (lambda: vedette.StopConfig(max_opts="x"), "max_opts: must be a whole number, not 'x'"),
         (lambda: vedette.EnvConfig(), "id: is missing"),
+        (lambda: vedette.StopConfig(max_opts=10**30), "max_opts: must be below 2**63, not 1e+30"),
     ],
 )
 def test_a_wrong_setting_of_a_part_is_a_line_that_names_it(make: Any, said: str) -> None:
     with pytest.raises(WrongSettingsError, match=f"^{re.escape(said)}$") as wrong:
         make()
     assert wrong.value.__context__ is None  # nothing of pydantic's above it
+
+
+def of_kwargs(form: str, value: object) -> RunConfig:
+    """A configuration with an argument of the environment, given in one of three forms."""
+    kwargs = {"given": value}
+    forms: dict[str, Callable[[], object]] = {
+        "table": lambda: {"id": "CartPole-v1", "kwargs": kwargs},
+        "class": lambda: vedette.EnvConfig(id="CartPole-v1", kwargs=kwargs),  # type: ignore[arg-type]  # any value
+        "partial": lambda: functools.partial(CartPoleEnv, **kwargs),
+    }
+    settings = {"env": forms[form](), "agent": "dqn"}
+    return configured(table=configuration_table(settings, shared=True))
+
+
+FORMS = pytest.mark.parametrize("form", ["table", "class", "partial"])
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.str_("ice"), "ice"),
+        ((1, [np.int8(2)]), [1, [2]]),
+        ({"deep": {"far": np.float64(0.1)}}, {"deep": {"far": 0.1}}),
+        (Path("maps/ice"), "maps/ice"),
+    ],
+    ids=repr,
+)
+def test_an_argument_of_an_environment_is_what_a_file_says(
+    form: str, given: object, wanted: object, tmp_path: Path
+) -> None:
+    config = of_kwargs(form, given)
+    assert config.env.kwargs == {"given": wanted}
+    assert type(config.env.kwargs["given"]) is type(wanted)
+    write_config(config, tmp_path / "config.toml")
+    assert read_config(tmp_path / "config.toml").env == config.env
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (1j, r"given\W+is 1j, of type complex"),
+        ({1}, r"given\W+is \{1\}, of type set"),
+        (b"x", r"given\W+is b'x', of type bytes"),
+        (np.arange(3), r"given\W+is an array of int64, \(3,\)\W+give its \.tolist\(\)"),
+        ({"deep": [{2: 1}]}, r"given\.deep\.0\W+has the key 2\W+write it as '2'"),
+        (datetime.date(2026, 1, 2), r"given\W+is datetime\.date\(2026, 1, 2\), of type date"),
+        ({"deep": [None]}, r"given\.deep\.0'? is None"),
+        ([float("nan")], r"'given\.0' is read as the number nan"),
+    ],
+    ids=repr,
+)
+def test_an_argument_that_no_file_can_say_is_refused_by_name(
+    form: str, given: object, said: str
+) -> None:
+    with pytest.raises((ValueError, vedette.RlError), match=said):
+        of_kwargs(form, given)
+
+
+def test_settings_of_numpy_are_those_of_python() -> None:
+    seed = np.int64(3)
+    table = {"agent": {"name": "dqn", "hidden_sizes": (np.int64(8),)}, "seed": seed}
+    config = configured(table={**table, "stop": {"max_opts": np.int32(5)}})
+    assert isinstance(config.agent, vedette.DQN)
+    assert (config.seed, config.agent.hidden_sizes, config.stop.max_opts) == (3, (8,), 5)
+    with pytest.raises(SettingError, match=r"agent\.hidden_sizes: is an array of int64, \(1,\)"):
+        configured(table={"agent": {"name": "dqn", "hidden_sizes": np.array([8])}})
+    with pytest.raises(SettingError, match="seed: is 1j, of type complex"):
+        configured(table={"seed": 1j})
+    assert vedette.ReplayConfig(name="my:Own", kwargs={"x": np.int64(3)}).kwargs == {"x": 3}
+    with pytest.raises(WrongSettingsError, match="kwargs: x is 1j, of type complex"):
+        vedette.ReplayConfig(name="my:Own", kwargs={"x": 1j})
+    parts = {"exploration": vedette.ExplorationConfig(kind="softmax")}
+    nested = configured(table={"agent": {"name": "dqn", **parts}}).agent
+    assert isinstance(nested, vedette.DQN)
+    assert nested.exploration.kind == "softmax"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ from vedette_services.errors import UnsavedEndError, UsageError
 
 if TYPE_CHECKING:
     from vedette.sweep import Changes, Configure
-    from vedette_services.config import RunConfig
     from vedette_services.config.loading import ActorPlace, LoadedConfig
     from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.run.start import Start
@@ -144,7 +143,11 @@ def _plan(
 
 def _run_one(loaded: LoadedConfig, plan: StartPlan) -> None:
     """Train until a run is over, and print its result."""
-    from vedette_services.run.outcome import describe_already_done, read_summary
+    from vedette_services.run.outcome import (
+        describe_already_done,
+        describe_not_applied,
+        read_summary,
+    )
 
     directory = plan.out
     for line in loaded.decided:
@@ -154,6 +157,8 @@ def _run_one(loaded: LoadedConfig, plan: StartPlan) -> None:
     done = describe_already_done(directory, plan.config.stop, new_best=plan.new_best)
     if done and not plan.start.fresh:
         say(done)
+        if ignored := describe_not_applied(plan.changes):
+            say(ignored)
         _report(read_summary(directory), directory)
         return
     for line in plan.lines:
@@ -206,16 +211,16 @@ def _configure_trial(
     probe: EnvironmentProbe,
     changes: Changes,
     saved: Path | None,
-) -> RunConfig:
+) -> LoadedConfig:
     """Load what the command line asks for, with `changes` over everything else."""
     more = [f"{key}={value}" for key, value in changes.items()]
     given = [*(arguments or []), *more]
     allowed = start.allow_import
-    return load_from_arguments(given, env, agent, settings, saved, fit, probe, allowed).config
+    return load_from_arguments(given, env, agent, settings, saved, fit, probe, allowed)
 
 
 def _run_sweep(
-    configure: Callable[..., RunConfig],
+    configure: Callable[..., LoadedConfig],
     out: Path | None,
     seeds: int,
     sweep: list[str],
@@ -226,9 +231,11 @@ def _run_sweep(
     from vedette.cli.comparison import print_comparison
     from vedette.sweep import (
         Sweep,
+        describe_starts,
         exit_status,
         jobs_within,
         parse_sweep,
+        plan_starts,
         plan_trials,
         report_on,
     )
@@ -236,17 +243,17 @@ def _run_sweep(
     from vedette_services.errors import FAILED
     from vedette_services.host.processes import StopSignals
     from vedette_services.run.directory import default_out, without_links
-    from vedette_services.run.start_planning import plan_start
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
     with EnvironmentProbe(say) as probe:
         configure_trial: Configure = partial(configure, probe)
-        directory = without_links(out or default_out(configure_trial({}, None)))
+        directory = without_links(out or default_out(configure_trial({}, None).config))
         trials = plan_trials(configure_trial, directory, start, seeds=seeds, sweep=values)
-        for trial in trials:
-            plan_start(trial.config, trial.out, start, probe=probe)
+        trials = plan_starts(trials, start, probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=start.in_process)
+    for line in describe_starts(trials, directory, start):
+        say(line)
     say(f"{len(trials)} runs, {side_by_side} at a time, in {directory}")
     whole = Sweep(trials, directory, start, jobs=side_by_side, say=say, known=probe.known())
 

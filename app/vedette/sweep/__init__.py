@@ -4,8 +4,10 @@ from vedette.sweep.grid import (
     Changes,
     Configure,
     Sweep,
+    describe_starts,
     exit_status,
     parse_sweep,
+    plan_starts,
     plan_trials,
     report_on,
 )
@@ -17,9 +19,11 @@ __all__ = [
     "Sweep",
     "Trial",
     "TrialOutcome",
+    "describe_starts",
     "exit_status",
     "jobs_within",
     "parse_sweep",
+    "plan_starts",
     "plan_trials",
     "report_on",
 ]

@@ -5,9 +5,12 @@ A trial is a run of its own: settings from every combination of the swept values
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +19,18 @@ from vedette.reports.configurations import Configuration
 from vedette.reports.writing import write_comparison
 from vedette.sweep.directory import check_sweep_directory
 from vedette.sweep.jobs import Jobs, Trial, TrialOutcome, describe_result
-from vedette_services.config import RunConfig
-from vedette_services.errors import DONE, ArgumentError, UsageError
+from vedette_services.config.loading import LoadedConfig
+from vedette_services.config.probing import EnvironmentProbe
+from vedette_services.errors import DONE, ArgumentError, SettingError, UsageError
 from vedette_services.host.output import Say
 from vedette_services.host.processes import StopSignals
 from vedette_services.run.finding import is_run
-from vedette_services.run.outcome import read_summary
+from vedette_services.run.outcome import describe_not_applied, read_summary
 from vedette_services.run.prepare import settings_to_resume
 from vedette_services.run.queued_runs import QueuedRuns, open_queue
 from vedette_services.run.start import RESUME, Start
+from vedette_services.run.start_plan import StartPlan
+from vedette_services.run.start_planning import plan_start
 from vedette_services.status.stop_conditions import is_over
 
 TRIALS_MAX = 1000
@@ -33,7 +39,7 @@ Changes = Mapping[str, Any]
 """Dotted keys of the configuration and their values in one trial."""
 
 
-Configure = Callable[[Changes, Path | None], RunConfig]
+Configure = Callable[[Changes, Path | None], LoadedConfig]
 """Returns the configuration with changes; the file is a run's own, which is resumed."""
 
 
@@ -68,17 +74,52 @@ def plan_trials(
         count = len(combinations) * seeds
         raise UsageError(f"{count:,} runs are more than {TRIALS_MAX:,}; sweep less")
     first = [configure(changes, None) for changes in combinations]
-    names = list(_unique(_combination_name(changes) for changes in combinations))
+    folders = _folders(combinations)
     trials = []
     for number in range(seeds):
-        for changes, config, name in zip(combinations, first, names, strict=True):
-            seed = config.seed + number
-            place = out / f"{name}seed-{seed}"
+        for changes, begun, folder in zip(combinations, first, folders, strict=True):
+            seed = begun.config.seed + number
+            name = f"{folder}seed-{seed}"
+            place = out / name
             saved = settings_to_resume(place, start)
             same = not number and saved is None
-            own = config if same else configure({**changes, "seed": seed}, saved)
-            trials.append(Trial(f"{name}seed-{seed}", own, place))
+            own = begun if same else configure({**changes, "seed": seed}, saved)
+            notes = tuple(filter(None, (*own.decided, own.note)))
+            trials.append(Trial(name, own.config, place, changes, notes))
     return trials
+
+
+def plan_starts(
+    trials: Sequence[Trial], start: Start, probe: EnvironmentProbe | None = None
+) -> list[Trial]:
+    """Plan the start of each trial, of which nothing changes yet; return the trials with the plans.
+
+    Args:
+        start: the kind of start of each trial.
+        probe: as `plan_start` takes it.
+
+    Raises:
+        UsageError: a trial cannot work.
+        SettingError: the folder of a trial holds a run with another value of a swept key.
+    """
+    planned = []
+    for trial in trials:
+        plan = plan_start(trial.config, trial.out, start, probe=probe)
+        _check_own_folder(trial, plan)
+        planned.append(replace(trial, plan=plan))
+    return planned
+
+
+def _check_own_folder(trial: Trial, plan: StartPlan) -> None:
+    """Check that a run in a trial's folder has the trial's values of the swept keys: a name may
+    stand for several, as signs that no folder has are written as ``_``."""
+    for change in plan.changes:
+        for key, value in trial.changes.items():
+            one, other = f"{key}.", f"{change.key}."
+            within = one.startswith(other) or other.startswith(one)
+            if within and value != "auto":  # which each start may choose otherwise
+                why = f"it holds a run with {change.key}={change.before}, not {change.now}"
+                raise SettingError(str(trial.out), why, "rename it, or name another --out")
 
 
 def _check_seeds(seeds: object) -> None:
@@ -149,18 +190,52 @@ def _parts(text: str) -> Iterator[str]:
     yield text[begin:].strip()
 
 
-def _combination_name(changes: Changes) -> str:
-    message = ",".join(f"{key}={value}" for key, value in changes.items())
-    return re.sub(r"[^A-Za-z0-9_.=,+-]+", "_", message)[:120]
+def describe_starts(trials: Sequence[Trial], out: Path, start: Start) -> Iterator[str]:
+    """Yield what the starts of trials say; what all say once, with ``*`` in the place of their own
+    folders.
+
+    Args:
+        trials: with their plans; of those that are over nothing is said.
+        out: the sweep's directory.
+        start: the kind of start of each trial.
+    """
+    begun = [trial for trial in trials if start.fresh or not _is_over(trial)]
+    names: dict[str, list[str]] = {}
+    own: dict[str, str] = {}
+    for trial in begun:
+        planned = trial.plan.lines if trial.plan else ()
+        for line in dict.fromkeys((*trial.notes, *planned)):
+            common = line.replace(str(trial.out), str(out / "*"))
+            names.setdefault(common, []).append(trial.name)
+            own.setdefault(common, line)
+    for common, who in names.items():
+        if len(who) == len(begun):
+            yield common
+        else:
+            more = f" and {len(who) - 1} more" if len(who) > 1 else ""
+            yield f"{who[0]}{more}: {own[common]}"
 
 
-def _unique(names: Iterator[str]) -> Iterator[str]:
-    """Make each a folder's name, and number those that repeat."""
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        again = f"-{seen[name]}" if seen[name] > 1 else ""
-        yield f"{name}{again}/" if name else ""
+_NAME_MOST = 120
+"""Letters of a combination's folder."""
+
+
+def _folders(combinations: Sequence[Changes]) -> list[str]:
+    """Return the folder of each combination, with a slash behind it; "" where nothing is swept.
+
+    Where its text is cut, or several would have one name, a hash of it tells them apart, whatever
+    other values are swept beside it.
+    """
+    texts = [",".join(f"{key}={value}" for key, value in each.items()) for each in combinations]
+    names = [re.sub(r"[^A-Za-z0-9_.=,+-]+", "_", text) for text in texts]
+    count = Counter(names)
+    folders = []
+    for text, name in zip(texts, names, strict=True):
+        if len(name) > _NAME_MOST or count[name] > 1:
+            digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+            name = f"{name[: _NAME_MOST - 9]}-{digest}"
+        folders.append(f"{name}/" if name else "")
+    return folders
 
 
 class Sweep:
@@ -207,8 +282,10 @@ class Sweep:
         """
         waiting = []
         for trial in self._trials:
-            if not self._fresh and is_over(read_summary(trial.out), trial.config.stop):
-                self._end(TrialOutcome(trial, DONE, f"over already: {describe_result(trial)}"))
+            if not self._fresh and _is_over(trial):
+                ignored = describe_not_applied(trial.plan.changes) if trial.plan else ""
+                result = f"over already: {describe_result(trial)}"
+                self._end(TrialOutcome(trial, DONE, "; ".join(filter(None, [result, ignored]))))
             else:
                 waiting.append(trial)
         with open_queue(self._out) as queue:
@@ -245,6 +322,13 @@ class Sweep:
     def _end(self, outcome: TrialOutcome) -> None:
         self._outcomes[outcome.trial.name] = outcome
         self._jobs.line(f"{outcome.trial.name}: {outcome.message}")
+
+
+def _is_over(trial: Trial) -> bool:
+    """Return True if a trial has nothing to do, as its start would find: with other evaluations
+    than before it begins a new best."""
+    new_best = trial.plan is not None and trial.plan.new_best
+    return is_over(read_summary(trial.out), trial.config.stop) and not new_best
 
 
 def report_on(

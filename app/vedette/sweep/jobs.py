@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from vedette_services.host.system import count_cores
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.start import Start
+from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import describe_missed_target, describe_outcome
 from vedette_services.status.text import status_line
@@ -47,11 +48,17 @@ class Trial:
         name: ``seed-3``, or ``agent.learning_rate=0.001/seed-3``.
         config: its complete configuration.
         out: its run directory: the folder `name` in the sweep's directory.
+        changes: the swept keys and their values in this trial.
+        notes: what was decided while its configuration was loaded, a line each.
+        plan: what its start does; None: it is not planned yet.
     """
 
     name: str
     config: RunConfig
     out: Path
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    plan: StartPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,12 +161,16 @@ class Exploration:
         rungs = 1.0 + config.epsilon_alpha * np.asarray(ranks, np.float64)
         self._ladder = np.power(config.epsilon_base, rungs)
         self._ones = np.ones(len(ranks))
-        self._epsilon = self.epsilon(0)
-        self._epsilon_version = 0
+        self._epsilon = self._ones
+        self._epsilon_version: int | None = None  # of `_epsilon`; None: it was not asked for
         self._drawn = _RandomDraws(self._rng, len(ranks))
 
     def epsilon(self, version: int) -> NDArray[np.float64]:
-        """The share of random actions ``(E,)`` on a model of this version; 0 for softmax."""
+        """The share of random actions ``(E,)`` on a model of this version; 0 for softmax.
+
+        Raises:
+            UnknownNameError: this is a subclass without one of its own.
+        """
         config = self._config
         match config.kind:
             case "ladder":
@@ -179,8 +183,15 @@ class Exploration:
                 return epsilon * self._ones
             case "constant":
                 return config.epsilon_final * self._ones
-            case _:  # softmax
+            case "softmax":
                 return 0.0 * self._ones
+            case _:
+                why = (
+                    "Exploration.choose does not know how much it explores: define "
+                    "epsilon(self, version) in the class, which returns the share of random "
+                    "actions of each environment"
+                )
+                raise UnknownNameError(_KIND, config.kind, why)
 
     def choose(self, q_EA: NDArray[np.float32], version: int) -> NDArray[np.int64]:
         """Actions ``(E,)`` in [0, A)."""

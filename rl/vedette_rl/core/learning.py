@@ -332,22 +332,45 @@ def check_first_opt(name: str, agent: Agent) -> None:
 
 
 def check_first_model_info(name: str, agent: Agent) -> None:
-    """Have the first model of agent `name` checked.
-
-    That call of `model_info` raises:
-        CustomPartError: it returns no `ModelInfo` with named arrays.
-    """
+    """Have the first model of agent `name` checked; that call raises as `check_model_info`."""
 
     def checked(model_info: Callable[[], Any]) -> ModelInfo:
-        info = model_info()
-        if not isinstance(info, ModelInfo) or not isinstance(info.arrays, Mapping):
-            expected = "vedette_rl.core.ModelInfo(opt_steps, arrays)"
-            raise CustomPartError(
-                "agent.name", name, "model_info", describe_returned(info), expected
-            )
-        return info
+        return check_model_info(name, model_info())
 
     _check_first_call(agent, "model_info", checked)
+
+
+def check_model_info(name: str, info: Any) -> ModelInfo:  # whatever it returned
+    """Return what the `model_info` of agent `name` returned.
+
+    Raises:
+        CustomPartError: it is no `ModelInfo` with named arrays of numpy.
+    """
+    if not isinstance(info, ModelInfo) or not isinstance(info.arrays, Mapping):
+        expected = "vedette_rl.core.ModelInfo(opt_steps, arrays)"
+        raise CustomPartError("agent.name", name, "model_info", describe_returned(info), expected)
+    arrays: Mapping[str, Any] = info.arrays
+    for key, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            found = f"arrays in which {key!r} is {describe_returned(array)}"
+            is_tensor = hasattr(array, "detach")
+            convert = "tensor.detach().cpu().numpy().copy()" if is_tensor else "np.array(value)"
+            expected = f"arrays of numpy, {convert}"
+            raise CustomPartError("agent.name", name, "model_info", found, expected)
+    return info
+
+
+def restore_agent(name: str, agent: Agent, state: State, opt_steps: int) -> None:
+    """Give agent `name` a state that was saved after this many optimization steps.
+
+    Raises:
+        CustomPartError: it does not count on from there.
+    """
+    agent.set_state(state)
+    if agent.opt_steps != opt_steps:
+        found = f"with opt_steps at {agent.opt_steps}, and the state is of step {opt_steps:,}"
+        expected = "an agent that counts on: get_state saves opt_steps, and set_state restores it"
+        raise CustomPartError("agent.name", name, "set_state", found, expected)
 
 
 def check_first_sample(name: str, replay: ReplayBuffer) -> None:

@@ -10,10 +10,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
-    JsonValue,
     PositiveInt,
     ValidationInfo,
     WithJsonSchema,
@@ -23,22 +21,13 @@ from pydantic import (
 
 from vedette_rl.import_by_name import module_of_file
 from vedette_rl.settings.part import SettingsPart
+from vedette_rl.settings.plain_values import Kwargs
 from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES, IN_WEIGHTS
 
 UNNAMED = "external"
 """`EnvConfig.id` where spaces are declared and no environment is named."""
 
 
-def _without_nan(kwargs: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    for key, value in kwargs.items():
-        if isinstance(value, float) and math.isnan(value):
-            raise ValueError(f"{key!r} is read as the number nan; write '\"nan\"' for the word")
-    return kwargs
-
-
-Kwargs = Annotated[dict[str, JsonValue], AfterValidator(_without_nan)]
-"""What code of the user is given by name. A nan, which equals nothing, would be a change of the
-settings at each resume; and nobody means it who types the word."""
 OWN_KEYS = {
     "id": "env.id",
     "max_episode_steps": "env.max_episode_steps",
@@ -325,5 +314,5 @@ class EnvConfig(SettingsPart):
         )
 
 
-def _count(value: JsonValue | None) -> int:
+def _count(value: object) -> int:
     return value if isinstance(value, int) else 0

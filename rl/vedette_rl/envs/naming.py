@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import sys
 from collections.abc import Mapping
 from importlib.machinery import PathFinder
@@ -23,6 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 from vedette_rl.envs.registry import is_environment_maker
 from vedette_rl.errors import UnknownNameError
 from vedette_rl.script_guard import is_guarded, move_out
+from vedette_rl.settings.plain_values import NotPlainError, plain_value
 
 Settings = dict[str, Any]
 """Keys of the configuration's part `env`."""
@@ -97,14 +97,11 @@ def _wrapper(spec: Any) -> Settings:  # a WrapperSpec
 
 
 def _plain(name: str, kwargs: Mapping[str, Any]) -> Settings:
-    """Arguments as they are, if they can be written down."""
-    for key, value in kwargs.items():
-        try:
-            json.dumps(value)
-        except TypeError as e:
-            why = f"{key} is {value!r}: only numbers, texts, lists and tables can be given to it"
-            raise UnknownNameError("env", name, why) from e
-    return dict(kwargs)
+    """Arguments as they are written down."""
+    try:
+        return {key: plain_value(value, (key,)) for key, value in kwargs.items()}
+    except NotPlainError as e:
+        raise UnknownNameError("env", name, str(e)) from e
 
 
 def _name(maker: Any, *, shared: bool) -> str:

@@ -1,12 +1,13 @@
 """The configuration of the replay."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.settings.part import SettingsPart
+from vedette_rl.settings.plain_values import Kwargs
 from vedette_rl.settings.stored import IN_SAMPLES, IN_SAMPLES_IF_ANY, ScheduleConfig
 
 ACTORS = "actors"
@@ -86,7 +87,7 @@ class ReplayConfig(SettingsPart):
     """what draws: ``auto``, uniformly or as `prioritized` says; or ``module:Name`` of your own, a
     `vedette_rl.core.ReplayBuffer` that is made with the rows, a generator and this
     configuration."""
-    kwargs: dict[str, Any] = Field(default_factory=dict)
+    kwargs: Kwargs = Field(default_factory=dict)
     """further arguments of your own replay."""
     kind: Annotated[Literal["random", "queue"], IN_SAMPLES] = "random"
     """``random`` draws samples again and again; ``queue`` draws each `passes` times, in the order

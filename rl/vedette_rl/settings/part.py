@@ -4,10 +4,11 @@ fix."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from vedette_rl.errors import WrongSetting, WrongSettingsError
@@ -38,6 +39,8 @@ _SENTENCES = {
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
+COUNT_LIMIT = 2**63
+"""Whole numbers are below: those of files, arrays and messages have 64 bits."""
 _LIMITS = ("greater_than_equal", "greater_than", "less_than_equal", "less_than")
 
 
@@ -118,6 +121,14 @@ class SettingsPart(BaseModel):
         keys = ", ".join(cls.model_fields)
         why = f"{', '.join(map(repr, unnamed))} is given without a key"
         return WrongSetting(cls.place or cls.__name__, why, f"its keys are {keys}")
+
+    @field_validator("*")
+    @classmethod
+    def _counts_in_64_bits(cls, value: Any) -> Any:  # of any field
+        for number in value if isinstance(value, tuple) else (value,):
+            if type(number) is int and abs(number) >= COUNT_LIMIT:
+                raise ValueError(f"must be below 2**63, not {float(number):g}")
+        return value
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield what differs from the defaults: all keys would be a page."""
@@ -214,10 +225,11 @@ def _fix_of_brackets(key: str, complaint: ErrorDetails, known: KnownKeys) -> str
 def _entry(text: str) -> str:
     """An entry of a list as TOML writes it."""
     try:
-        float(text)
+        number = float(text)
     except ValueError:
         return f'"{text}"'
-    return text
+    has_digits = re.search(r"(?<!\d)\.|\.(?!\d)", text) is None  # on both sides of a point
+    return text if has_digits else repr(number)
 
 
 def keys_of_alternatives(part: type[BaseModel]) -> dict[str, KnownKeys]:

@@ -172,14 +172,14 @@ def _with_rare_models(config: RunConfig, choices: list[Choice]) -> LearnerConfig
 
 
 def _choose_rows(config: RunConfig, size: FleetSize, choices: list[Choice]) -> ActorsConfig:
-    """`actors` with `n_buffer` chosen.
+    """`actors` with `n_buffer` chosen; that of a queue follows its sequences.
 
     Where stacks travel frame by frame, a batch's extra frames are in two batches, and a long batch
     has few of them for its rows.
     """
     actors = config.actors
     stack = config.env.stack
-    if "n_buffer" in actors.model_fields_set:
+    if "n_buffer" in actors.model_fields_set or config.replay.is_queue:
         return actors
     rows = size.batch_rows() if stack < 2 else max(size.batch_rows(), STACKS_ROWS)
     if stack >= 2 and config.replay.frame_storage != "plain":

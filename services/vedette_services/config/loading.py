@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -29,6 +30,7 @@ from vedette_rl.errors import UnknownAgentError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.settings.key_suggestions import KnownKeys, unknown_key
 from vedette_rl.settings.part import keys_of_alternatives, known_keys
+from vedette_rl.settings.plain_values import NotPlainError, plain_value
 from vedette_rl.storage.regular_files import check_depth, read_text
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.fleet_defaults import (
@@ -171,9 +173,7 @@ def load_config(
     given = functools.reduce(merge_tables, (layer.table for layer in layers))
     try:
         if saved is None:
-            return replace(
-                _with_preset(given, fit, probe), given=tuple(key for key, _ in dotted_items(given))
-            )
+            return replace(_with_preset(given, fit, probe), given=_keys(given))
         layers.insert(0, Layer(str(saved), _read_saved(saved)))
         given = expand_plugin_names(given)
         merged = merge_tables(layers[0].table, given)
@@ -185,6 +185,11 @@ def load_config(
             check_release(saved, errors)
         raise_errors(errors)
         raise
+
+
+def _keys(given: Table) -> tuple[str, ...]:
+    """The keys that are set in a table, as dotted names."""
+    return tuple(key for key, _ in dotted_items(given))
 
 
 def read_config(path: Path, *, allow_import: Collection[str] | None = None) -> RunConfig:
@@ -302,13 +307,17 @@ def config_from_table(
             parts[name] = _part(cls, _table(given, name), name, known)
         except (SettingError, ManySettingsError) as e:
             wrong += e.errors
-    plain = {
-        name: given[name]
-        for name in RunConfig.model_fields
-        if name in given and name not in classes
-    }
+    alone: Table = {}
+    for name in RunConfig.model_fields:
+        if name in given and name not in classes:
+            try:
+                alone[name] = _coerce(
+                    RunConfig.model_fields[name].annotation, _plain(given[name], name)
+                )
+            except SettingError as e:
+                wrong.append(e)
     try:
-        config = RunConfig.model_validate({**plain, **parts}, strict=True)
+        config = RunConfig.model_validate({**alone, **parts}, strict=True)
     except ValidationError as e:
         explained = explain_errors(e, RunConfig, "", known)
         wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
@@ -446,7 +455,7 @@ def _with_saved(
     config = config_from_table(table, tries=fit is not None, probe=probe)
     wanted = _table(given, "env").get("stepping") == "auto"
     config, fitted = _fitted(config, fit if wanted else None, probe)
-    return replace(complete_config(config), fitted=fitted)
+    return replace(_completed(config), fitted=fitted)
 
 
 def _fitted(
@@ -466,7 +475,22 @@ def complete_config(
     config: RunConfig, fit: ActorPlace | None = None, probe: EnvironmentProbe | None = None
 ) -> LoadedConfig:
     """A configuration made in Python, with what is not set in it chosen by the time of a step, as
-    `load_config` does it, and for its fleet."""
+    `load_config` does it, and for its fleet; with the preset ``auto`` it is the preset's first.
+
+    Raises:
+        SettingError: the preset does not go with what is set.
+    """
+    if config.preset == "auto":
+        given = config.model_dump(mode="json", exclude_unset=True)
+        given["agent"] = {**given["agent"], "name": config.agent.name}
+        return replace(_with_preset(given, fit, probe), given=_keys(given))
+    return _completed(config, fit, probe)
+
+
+def _completed(
+    config: RunConfig, fit: ActorPlace | None = None, probe: EnvironmentProbe | None = None
+) -> LoadedConfig:
+    """A configuration that has its preset's values, with what is left open chosen."""
     config, fitted = _fitted(config, fit, probe)
     config, choices = choose_for_fleet(config)
     config, begins = _begun_by_weights(config, config.agent.model_dump(exclude_unset=True))
@@ -572,23 +596,61 @@ def _table(given: Mapping[str, Any], name: str) -> Table:
 
 def _part(cls: type[Part], table: Table, name: str, known: KnownKeys) -> Part:
     """One part, validated strictly: no text is a number, no number a truth."""
-    conformed = {key: _coerce(cls, key, value) for key, value in table.items()}
+    conformed = json.dumps(_conform(cls, _plain(table, name)))
     try:
         # JSON's strictness takes a list for a tuple, Python's does not.
-        return cls.model_validate_json(json.dumps(conformed, default=str), strict=True)
+        return cls.model_validate_json(conformed, strict=True)
     except ValidationError as e:
         raise_errors(explain_errors(e, cls, name, known))
         raise
 
 
-def _coerce(cls: type[BaseModel], key: str, value: Any) -> Any:  # any value that TOML knows
-    """Convert what TOML cannot say: ``none`` where None is allowed, 1e6 where a count is meant."""
-    field = cls.model_fields.get(key)
-    if field is None:
-        return value
-    members = (field.annotation, *get_args(field.annotation))
+def _plain(value: Any, key: str) -> Any:  # any value of a user's program
+    """The value of a key as a configuration file has it.
+
+    Raises:
+        SettingError: no file can say it.
+    """
+    try:
+        return plain_value(value)
+    except NotPlainError as e:
+        raise SettingError(".".join((key, *e.path)), e.why, e.fix) from e
+
+
+def _conform(cls: type[BaseModel], table: Table) -> Table:
+    """The values of a class's keys, each converted as its type asks."""
+    fields = cls.model_fields
+    return {
+        key: _coerce(fields[key].annotation, value) if key in fields else value
+        for key, value in table.items()
+    }
+
+
+def _coerce(annotation: Any, value: Any) -> Any:  # annotations have no common type
+    """Convert what TOML cannot say: ``none`` where None is allowed, 1e6 where a count is meant;
+    also within lists and tables."""
+    members = [*_members(annotation)]
     if value == NONE and type(None) in members:
         return None
     if isinstance(value, float) and value.is_integer() and int in members and float not in members:
         return int(value)
+    for member in members:
+        inner = get_args(member)
+        if isinstance(value, dict) and isinstance(member, type) and issubclass(member, BaseModel):
+            return _conform(member, value)
+        if isinstance(value, dict) and get_origin(member) is dict:
+            return {key: _coerce(inner[1], each) for key, each in value.items()}
+        if isinstance(value, list) and get_origin(member) is tuple and inner[-1] is Ellipsis:
+            return [_coerce(inner[0], each) for each in value]
     return value
+
+
+def _members(annotation: Any) -> Iterator[Any]:  # annotations have no common type
+    """Yield the types that a value may have, without what is noted beside them."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
@@ -23,6 +23,16 @@ from vedette_services.config.parts import (
 
 APPLIED = "^applied: .+"
 """`RunConfig.preset` of a configuration that has a preset's values."""
+
+
+_Part = TypeVar("_Part", bound=SettingsPart)
+
+
+def _with_defaults(part: _Part, fitting: Mapping[str, Any]) -> _Part:
+    """Return a part with other defaults, which do not count as set."""
+    fitted = part.model_copy()
+    fitted.__dict__.update(fitting)  # the class is frozen
+    return fitted
 
 
 class RunConfig(BaseModel):
@@ -62,7 +72,7 @@ class RunConfig(BaseModel):
             return self
         fitting = {"sequence": usual.steps, "burn_in": usual.burn_in}
         update = {name: value for name, value in fitting.items() if name not in given}
-        replay = self.replay.model_copy(update=update)
+        replay = _with_defaults(self.replay, update)
         if replay.sequence:
             replay.check_sequences()
             self.__dict__["replay"] = replay  # the class is frozen
@@ -80,17 +90,17 @@ class RunConfig(BaseModel):
         if update.get("kind", self.replay.kind) != "queue":
             return self
         usual = usual or UsualQueue()
-        fitting = {"sequence": usual.steps, "passes": usual.passes}
+        fitting = {"sequence": self.replay.sequence or usual.steps, "passes": usual.passes}
         update |= {name: value for name, value in fitting.items() if name not in given}
         steps = update.get("sequence", self.replay.sequence)
         if "block" not in given:
             environments = max(1, self.actors.count) * self.actors.envs_per_actor
             unit = math.lcm(max(1, steps), self.agent.batch_size)
             update["block"] = -(-max(usual.block, steps * environments) // unit) * unit
-        self.__dict__["replay"] = self.replay.model_copy(update=update)  # the class is frozen
+        self.__dict__["replay"] = _with_defaults(self.replay, update)  # the class is frozen
         if "n_buffer" not in self.actors.model_fields_set:
             rows = max(1, steps) * self.actors.envs_per_actor
-            self.__dict__["actors"] = self.actors.model_copy(update={"n_buffer": rows})
+            self.__dict__["actors"] = _with_defaults(self.actors, {"n_buffer": rows})
         return self
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ _WORDS: Mapping[str, object] = {
     "False": False,
     **dict.fromkeys(_PYTHON_NONE, NONE),
 }
+_BARE_POINT = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+"""A number without a digit on one side of its point."""
 _GIVEN_ON = frozenset({"kwargs", "reset_options"})
 """Tables whose values are given to code of the user as they are, so that `NONE` is a text there."""
 
@@ -73,9 +76,12 @@ def environment_settings(environment: Mapping[str, str]) -> list[str]:
 
 
 def parse_value(text: str) -> Any:  # any value that TOML knows
-    """A value as TOML writes it, or else the text itself, so that texts need no quotes."""
+    """A value as TOML writes it, or a number as other languages do, ``.001`` or ``1.e-3``; or else
+    the text itself, so that texts need no quotes."""
     if text in _WORDS:
         return _WORDS[text]
+    if _BARE_POINT.fullmatch(text):
+        return float(text)
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
 from pydantic import BaseModel
 
 from vedette_rl.agents.action_noise import color_exponent
+from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.config import ActorCriticConfig, ImitationConfig, MunchausenConfig
+from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig
+from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.sac.config import SacConfig
+from vedette_rl.agents.td3.config import Td3Config
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.config import MemoryConfig, NetworkConfig
@@ -24,19 +28,25 @@ from vedette_rl.networks.observation import (
     choose_input,
     images_of,
 )
+from vedette_rl.settings.stored import ScheduleConfig
 from vedette_services.config.run_config import RunConfig
 
 
 def settings_without_effect(
-    config: RunConfig, observation: gym.Space[Any] | None, *, in_process: bool = False
+    config: RunConfig,
+    observation: gym.Space[Any] | None,
+    *,
+    action: gym.Space[Any] | None = None,
+    in_process: bool = False,
 ) -> Iterator[str]:
     """Yield a line for each reason why settings that differ from their defaults change nothing.
 
     Args:
         observation: that the agent's network takes; None: the network is the agent's own matter.
+        action: of the environment; None: it is not known.
         in_process: the run is of one process.
     """
-    unused = [*_unused_by_daemons(config), *_unused_by_agent(config.agent)]
+    unused = [*_unused_by_daemons(config), *_unused_by_agent(config.agent, action)]
     if observation is not None and isinstance(config.agent, NetworkConfig):
         unused += _unused_by_network(config.agent, choose_input(config.agent, observation))
         if not float_parts(observation):
@@ -44,6 +54,8 @@ def settings_without_effect(
             unused.append(("agent.normalize_observations agent.normalizer_kl", why))
     if in_process:
         unused.append((_OF_DAEMONS, "--in-process starts no daemons, and its replay is in memory"))
+        if not config.replay.is_queue:
+            unused.append(("replay.error_buffer", "--in-process draws in lock step"))
     for keys, why in unused:
         if given := [text for key in keys.split() if (text := _non_default(config, key))]:
             yield f"without effect: {', '.join(given)}, because {why}"
@@ -60,7 +72,7 @@ def _non_default(config: RunConfig, key: str) -> str:
     *path, name = key.split(".")
     part: Any = config  # a part within a part
     for inner in path:
-        part = getattr(part, inner, None)
+        part = part.get(inner) if isinstance(part, Mapping) else getattr(part, inner, None)
     field = type(part).model_fields.get(name) if isinstance(part, BaseModel) else None
     if field is None:
         return ""
@@ -75,7 +87,7 @@ def _non_default(config: RunConfig, key: str) -> str:
 _OF_DAEMONS = (
     "replay.directory replay.sync_interval_s actors.step_timeout_s actors.restart_min_s "
     "actors.restart_max_s learner.max_managers learner.model_dtype learner.ranks "
-    "learner.snapshot"
+    "learner.snapshot learner.journal replay.keep evaluation.episode_timeout_s"
 )
 
 
@@ -89,19 +101,24 @@ def _unused_by_daemons(config: RunConfig) -> Unused:
     env = config.env
     if config.learner.init_from is None:
         yield "learner.init_checkpoint", "learner.init_from (--init-from) names no run"
-    if is_import_name(replay.name):
-        yield "replay.prioritized", f"replay.name is {replay.name}"
-    if not replay.prioritized:
+    if not replay.prioritized and not is_import_name(replay.name):  # one's own may use them
         keys = ("alpha", "beta_0", "beta_final", "beta_steps", "priority_epsilon")
         yield " ".join(f"replay.{key}" for key in keys), "replay.prioritized is false"
+    elif replay.beta_0 == replay.beta_final:
+        yield "replay.beta_steps", "replay.beta_final is replay.beta_0"
+    for name, source in replay.sources.items():
+        key = f"replay.sources.{name}"
+        yield from _unused_by_schedule(f"{key}.schedule", source.schedule)
+        if source.data:
+            yield f"{key}.capacity", "a data set is kept whole"
     if not replay.sequence:
         yield "replay.burn_in", "replay.sequence is 0: single samples are drawn"
     if replay.is_queue:
         ratio = "replay.samples_per_insert replay.error_buffer learner.warmup_period replay.keep"
         yield ratio, "replay.kind is queue: each sample is drawn replay.passes times"
+        yield "actors.run_length", "replay.kind is queue, whose runs are of replay.sequence steps"
     else:
-        queue = "replay.block replay.passes replay.ahead replay.max_lag replay.strict "
-        queue += "actors.run_length"
+        queue = "replay.block replay.passes replay.ahead replay.max_lag replay.strict"
         yield queue, "replay.kind is random"
     if replay.samples_per_insert == 0.0:
         yield "replay.error_buffer", "replay.samples_per_insert is 0"
@@ -114,7 +131,13 @@ def _unused_by_daemons(config: RunConfig) -> Unused:
     if config.learner.snapshot is None:
         yield "learner.snapshot_interval_s learner.snapshot_share", "learner.snapshot is none"
     if not config.learner.eval_interval:
-        yield "evaluation.end_timeout_s", "learner.eval_interval is 0"
+        played = "evaluation.end_timeout_s evaluation.confirm evaluation.trusted "
+        yield f"{played}evaluation.episode_timeout_s", "learner.eval_interval is 0"
+    else:
+        if config.stop.target_return is None:
+            yield "evaluation.confirm", "there is no stop.target_return that could be reached"
+        if not config.evaluates_on_actors:
+            yield "evaluation.trusted", "the learner plays the evaluations (evaluation.where)"
 
 
 _EXPLORATION = {
@@ -128,9 +151,31 @@ _EXPLORATION = {
 """The kinds of exploration that use a setting; one of the user's own may use all."""
 
 
-def _unused_by_agent(agent: AgentConfig) -> Unused:
-    if agent.schedule.kind == "constant":
-        yield "agent.schedule.total_opts agent.schedule.final", "agent.schedule.kind is constant"
+def _unused_by_schedule(key: str, schedule: ScheduleConfig) -> Unused:
+    if schedule.kind == "constant":
+        yield f"{key}.total_opts {key}.final", f"{key}.kind is constant"
+
+
+def _without_versions(agent: AgentConfig) -> str:
+    """Return why an agent explores alike on all versions of the model; "" where it does not, or is
+    the user's own."""
+    if is_import_name(agent.name):
+        return ""
+    if isinstance(agent, DqnConfig | IqnConfig) and agent.exploration.kind in _WITHOUT_VERSIONS:
+        return f"agent.exploration.kind is {agent.exploration.kind}"
+    if isinstance(agent, ActorCriticConfig) and not agent.uniform_warmup:
+        return "agent.uniform_warmup is false"
+    return "its policy is drawn from" if isinstance(agent, AppoConfig) else ""
+
+
+_WITHOUT_VERSIONS = ("ladder", "constant", "softmax")
+"""The kinds of exploration that are the same for all versions of the model."""
+
+
+def _unused_by_agent(agent: AgentConfig, action: gym.Space[Any] | None) -> Unused:
+    yield from _unused_by_schedule("agent.schedule", agent.schedule)
+    if why := _without_versions(agent):
+        yield "actors.explore_from", f"{why}: exploration is the same for all versions of the model"
     if isinstance(agent, MemoryConfig) and not agent.core_size:
         yield "agent.memory_size agent.memory_dtype", f"agent.memory is {agent.memory}"
     exploration = getattr(agent, "exploration", None)
@@ -141,6 +186,11 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
         ]
         yield " ".join(keys), f"agent.exploration.kind is {kind}"
     imitation = getattr(agent, "imitation", None)
+    if isinstance(imitation, ImitationConfig) and imitation.loss == "none":
+        of_schedule = [f"agent.imitation.schedule.{key}" for key in ScheduleConfig.model_fields]
+        yield " ".join(of_schedule), "agent.imitation.loss is none"
+    elif isinstance(imitation, ImitationConfig):
+        yield from _unused_by_schedule("agent.imitation.schedule", imitation.schedule)
     if isinstance(imitation, ImitationConfig) and imitation.loss != "margin":
         keys = ["agent.imitation.weight"] * (imitation.loss == "none") + ["agent.imitation.margin"]
         yield " ".join(keys), f"agent.imitation.loss is {imitation.loss}"
@@ -160,6 +210,15 @@ def _unused_by_agent(agent: AgentConfig) -> Unused:
         yield "agent.noise_steps", "agent.noise_color is white: no step's noise is kept"
     if getattr(agent, "exploration_noise", None) == 0.0:
         yield "agent.noise_color agent.noise_steps", "agent.exploration_noise is 0"
+    if isinstance(agent, Td3Config) and not agent.target_noise:
+        yield "agent.target_noise_clip", "agent.target_noise is 0"
+    if isinstance(agent, AppoConfig):
+        yield from _unused_by_schedule("agent.clip_schedule", agent.clip_schedule)
+        if agent.correction == "none":
+            yield "agent.rho_max agent.c_max", "agent.correction is none"
+        if action is not None and not isinstance(action, gym.spaces.Box):
+            deviation = "agent.initial_log_std agent.log_std_min agent.log_std_max"
+            yield deviation, "the actions are discrete"
     if isinstance(agent, ActorCriticConfig) and agent.n_quantiles > 1:
         yield "agent.loss", "critics of several quantiles have their own loss"
     if isinstance(agent, SacConfig) and not agent.has_targets:

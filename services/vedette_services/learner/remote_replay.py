@@ -74,7 +74,7 @@ _WAIT_S = 0.005  # from one look to the next: the maps have no event to wait for
 _OPEN_S = 60.0  # for the gateway to listen
 _LAST_MODEL_S = 20.0
 _END_S = 30.0  # for the gateway to take the last batches and to close the replay
-_LOG_WAIT_S = 10.0  # from one line about a wait to the next
+_WARN_WAIT_S = 10.0  # until the first line about a wait; each next one takes twice as long
 
 
 class _GatewaySupervisor(Supervisor):
@@ -481,14 +481,15 @@ class RemoteReplay:
         self._raise_failure()
         if not (reason := self.wait_reason(rows)):
             return
-        began = log_at = time.monotonic()
+        began = time.monotonic()
+        warn_after_s = _WARN_WAIT_S
         while reason:
             now = time.monotonic()
             if now - began >= timeout_s:
                 raise ReplayWaitError(reason, timeout_s)
-            if now >= log_at + _LOG_WAIT_S:
-                log_at = now
-                log.info("%s", reason)
+            if now - began >= warn_after_s:
+                log.warning("a draw waits for %.0f s: %s", now - began, reason)
+                warn_after_s *= 2.0
             self._tick("waiting", reason)
             time.sleep(_WAIT_S)
             self._wait_s += time.monotonic() - now

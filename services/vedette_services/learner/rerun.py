@@ -26,6 +26,7 @@ import torch
 
 from vedette_protocol.foreign_text import printable
 from vedette_rl.core import Agent, ReplayBuffer, State
+from vedette_rl.core.learning import restore_agent
 from vedette_rl.device import host_copy
 from vedette_rl.device.host_copy import mark_work, settled
 from vedette_rl.device.loader import DeviceLoader, RingLoader, make_loader
@@ -470,7 +471,7 @@ class Rerun:
         errors: State = {}
         if state:
             try:
-                agent.set_state(state["agent"])
+                restore_agent(config.agent.name, agent, state["agent"], segment.begin)
                 errors = restore_replay(state, replay, device)
             except _MALFORMED as error:
                 why = (

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from vedette_protocol.limits import PAYLOAD_MAX_BYTES
-from vedette_rl.agents.exploration import exploration_ranks
+from vedette_rl.agents.actions import DiscreteActions
+from vedette_rl.agents.dqn.config import DqnConfig
+from vedette_rl.agents.exploration import exploration_ranks, make_exploration
+from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Policy, TdErrorPolicy
 from vedette_rl.core.protocols import implements
@@ -213,6 +216,24 @@ def check_import_names(config: RunConfig) -> None:
     for key, name in named.items():
         if isinstance(name, str) and is_import_name(name):
             import_by_name(key, name)
+
+
+def check_exploration(config: RunConfig, spaces: Spaces) -> None:
+    """Have an exploration of the user's own choose once: an actor would fail at its first step.
+
+    Raises:
+        SettingError: it cannot be made, or raises.
+        UnknownNameError: it chooses no actions.
+    """
+    if not isinstance(config.agent, DqnConfig | IqnConfig):
+        return
+    exploration = config.agent.exploration
+    if not is_import_name(exploration.kind):
+        return
+    actions = DiscreteActions.from_space(config.agent.name, spaces.action)
+    values = np.zeros((2, max(actions.counts)), np.float32)
+    with custom_part_errors("agent.exploration.kind", exploration.kind, "chooses"):
+        make_exploration(exploration, exploration_ranks(0, 2), config.seed).choose(values, 0)
 
 
 def check_out(out: Path) -> None:

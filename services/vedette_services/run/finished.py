@@ -12,6 +12,7 @@ import numpy as np
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import ModelInfo, Policy
+from vedette_rl.core.learning import check_model_info, restore_agent
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.make import environment_own_spaces, environment_spaces
 from vedette_rl.envs.spaces import Spaces
@@ -171,8 +172,9 @@ class FinishedRun:
             device="cpu",
             seed=self.config.seed,
         )
-        agent.set_state(state["agent"])
-        model = agent.model_info()
+        name = self.config.agent.name
+        restore_agent(name, agent, state["agent"], int(found.path.name))
+        model = check_model_info(name, agent.model_info())
         known: dict[str, Any] = {key: meta[key] for key in ("run_id", "epoch")}
         return SavedModel(model, known | {"version": model.version})
 

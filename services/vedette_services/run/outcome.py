@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -32,6 +33,7 @@ from vedette_services.status.stop_conditions import (
 )
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
+    from vedette_services.config.changes import ChangedSetting
     from vedette_services.config.parts import StopConfig
 
 
@@ -199,6 +201,14 @@ def describe_already_done(out: Path, stop: StopConfig, *, new_best: bool = False
         f"it has {message} {reason.unit}" if reason.unit else f"its evaluations reached {message}"
     )
     return f"already done: {so_far}; raise stop.{name} to go on"
+
+
+def describe_not_applied(changes: Iterable[ChangedSetting]) -> str:
+    """Describe the changed settings of a start on a run that is over, which it does not take; ""
+    without any. Stop conditions it does take: by them it is over.
+    """
+    others = [str(change) for change in changes if not change.key.startswith("stop.")]
+    return f"not applied, because the run is over: {', '.join(others)}" if others else ""
 
 
 def startup_stage(run: RunDirectory, since: float) -> str:

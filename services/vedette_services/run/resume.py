@@ -12,6 +12,7 @@ from pathlib import Path
 from vedette_protocol.errors import LedgerFormatError, StampError
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
+from vedette_rl.core.learning import restore_agent
 from vedette_rl.envs.spaces import Spaces, describe_spaces
 from vedette_rl.errors import (
     CheckpointError,
@@ -120,7 +121,7 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
     """
     if start.fresh or not RunDirectory(out).exists:
         return []
-    changes = [f"changed {change}" for change in point.changes]
+    changes = [describe_change(change) for change in point.changes]
     changes += _describe_new_best(out, point.changes)
     if (file := RunDirectory(out).config_file) and not file.exists():
         changes.append(f"{file}: no such file; resuming with the settings of this command alone")
@@ -140,6 +141,11 @@ def describe_resume(config: RunConfig, out: Path, start: Start, point: ResumePoi
     if start.new_replay or not (replay_directory(config, out) / COMMITS).exists():
         weights += ", with an empty replay"
     return changes if start.custom_loop else [weights, *changes]
+
+
+def describe_change(change: ChangedSetting) -> str:
+    """Describe a setting that differs from that of the last start."""
+    return f"changed {change}"
 
 
 def describe_too_few_steps(config: RunConfig, out: Path, start: Start) -> str:
@@ -319,13 +325,14 @@ def check_weights(config: RunConfig, run: RunDirectory, spaces: Spaces) -> None:
     """
     kind = agent_kind(config.agent.name)
     agent = kind.build_agent(config.agent, spaces, device="cpu", seed=config.seed)
-    load_checkpoint(Checkpoints(run.checkpoints, keep=1), agent)
+    load_checkpoint(Checkpoints(run.checkpoints, keep=1), agent, config.agent.name)
 
 
-def load_checkpoint(checkpoints: Checkpoints, agent: Agent) -> LoadedCheckpoint | None:
-    """Give an agent the state of the latest readable checkpoint; None where there is none.
+def load_checkpoint(checkpoints: Checkpoints, agent: Agent, name: str) -> LoadedCheckpoint | None:
+    """Give agent `name` the state of the latest readable checkpoint; None where there is none.
 
     Raises:
+        CustomPartError: the agent does not count on from there.
         CheckpointError: none can be read, or it is of another network.
     """
     found = checkpoints.load_latest()
@@ -334,7 +341,7 @@ def load_checkpoint(checkpoints: Checkpoints, agent: Agent) -> LoadedCheckpoint 
             why = f"its {name} is not finite: learning had diverged; remove it, and those like it"
             raise CheckpointError(found.path, "load", why)
         try:
-            agent.set_state(found.state["agent"])
+            restore_agent(name, agent, found.state["agent"], int(found.path.name))
         except (ModelMismatchError, KeyError) as error:
             what = f"no {error}" if isinstance(error, KeyError) else error
             why = f"it is of another network ({what}): {OTHER_RUN}"

@@ -14,7 +14,7 @@ from vedette_rl.envs.stored_spaces import spaces_from_json, spaces_to_json
 from vedette_services.config.changes import ChangedSetting
 from vedette_services.config.run_config import RunConfig
 from vedette_services.run.replay_layout import ReplayLayout, replay_layout
-from vedette_services.run.resume import ResumePoint
+from vedette_services.run.resume import ResumePoint, describe_change
 from vedette_services.run.start import Start
 
 
@@ -29,7 +29,9 @@ class StartPlan:
         spaces: of the environment, as agents see them.
         resume: where a run in the directory goes on.
         sources: the data sets that this start reads.
-        lines: for the user: the replay's needs, sources, where the run goes on, changed settings.
+        lines: for the user: the replay's needs, sources, where the run goes on, changed settings,
+            and the unused ones.
+        unused: the lines of `lines` on settings that change nothing.
         note: where the configuration comes from: a comment in its file.
         packages: of the environment, where it is made here: their versions by their names.
     """
@@ -41,6 +43,7 @@ class StartPlan:
     resume: ResumePoint
     sources: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     note: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
 
@@ -53,6 +56,12 @@ class StartPlan:
     def changes(self) -> tuple[ChangedSetting, ...]:
         """The settings that this start changes."""
         return self.resume.changes
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """The lines that a user may not have expected: settings that have changed, and those that
+        change nothing."""
+        return (*(describe_change(change) for change in self.changes), *self.unused)
 
     @property
     def new_best(self) -> bool:
@@ -73,6 +82,7 @@ class StartPlan:
             "changes": changes,
             "sources": self.sources,
             "lines": self.lines,
+            "unused": self.unused,
             "note": self.note,
             "packages": dict(self.packages),
         }
@@ -94,6 +104,7 @@ class StartPlan:
             ResumePoint(plan["opt_steps"], changes),
             tuple(plan["sources"]),
             tuple(plan["lines"]),
+            tuple(plan["unused"]),
             plan["note"],
             plan["packages"],
         )

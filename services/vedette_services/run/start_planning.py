@@ -23,6 +23,7 @@ from vedette_services.host.system import describe_device, missing_device, requir
 from vedette_services.run.checks import (
     check_batch,
     check_custom_replay,
+    check_exploration,
     check_import_names,
     check_made,
     check_out,
@@ -123,6 +124,7 @@ def _plan(
     config = choose_noise_steps(config, probe)
     config, storage = choose_frame_storage(config, spaces, out, start)
     check_agent(config, spaces, learns=not start.custom_loop)
+    check_exploration(config, spaces)
     check_policy(config, spaces)
     layout = replay_layout(config, spaces)
     check_steps(config, spaces, probe)
@@ -154,10 +156,16 @@ def _plan(
     if not start.custom_loop:
         described.append(describe_too_few_steps(config, out, start))
         described.append(describe_schedule(config, point.opt_steps or 0))
-    described += settings_without_effect(config, observation, in_process=start.in_process)
-    known = tuple(filter(None, described))
+    unused = tuple(
+        settings_without_effect(
+            config, observation, action=spaces.action, in_process=start.in_process
+        )
+    )
+    known = (*filter(None, described), *unused)
     packages = {} if config.env.is_declared else probe.facts(config.env).packages
-    return StartPlan(config, out, start, spaces, point, sources.unread, known, note, packages)
+    return StartPlan(
+        config, out, start, spaces, point, sources.unread, known, unused, note, packages
+    )
 
 
 def _describe_locks(out: Path) -> list[str]:

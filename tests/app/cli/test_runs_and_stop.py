@@ -17,6 +17,7 @@ from run_directories import new_run
 
 from vedette.cli.status import _watch
 from vedette.live import View
+from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_services.errors import SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.run import directory
@@ -130,6 +131,24 @@ def test_a_learner_whose_target_is_reached_says_so(
     monkeypatch.setattr("vedette_services.run.outcome.describe_already_done", lambda *_, **__: said)
     status, text = vedette("learner", "--env", "CartPole-v1", "--out", tmp_path / "one")
     assert status == 0
+    assert said in text.splitlines()
+
+
+@pytest.mark.usefixtures("probed_here")
+def test_a_run_that_is_over_says_which_settings_it_does_not_take(
+    vedette: Run, tmp_path: Path
+) -> None:
+    run = new_run(tmp_path / "one", configured("stop.max_opts=5", env="CartPole-v1"))
+    summary = {"exit_reason": "max_opts", "opt_steps": 5, "env_steps": 9}
+    (run.root / "summary.json").write_text(json.dumps(summary))
+    Checkpoints(run.checkpoints, keep=1).save(5, {"agent": {"opt_steps": 5}}, {})
+    command = ("run", "--out", tmp_path / "one")
+    _, text = vedette(*command)
+    assert "already done: it has 5 of 5 optimization steps" in text
+    assert "not applied" not in text
+    _, text = vedette(*command, "agent.learning_rate=0.5", "stop.max_opts=4")
+    assert "already done: it has 5 of 4 optimization steps" in text
+    said = "not applied, because the run is over: agent.learning_rate: 0.004 -> 0.5"
     assert said in text.splitlines()
 
 

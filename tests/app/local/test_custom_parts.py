@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_runs import config_of, trained  # beside this file
 
 import vedette_rl.agents.dqn.policy as dqn
@@ -14,7 +15,9 @@ from vedette_rl.agents.kind import AgentKind
 from vedette_rl.core import Agent, OptResult, Policy
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import CustomPartError
+from vedette_services.config import RunConfig, write_config
 from vedette_services.errors import RefusedError
+from vedette_services.run.finished import FinishedRun
 
 
 class OwnConfig(DqnConfig):
@@ -42,6 +45,13 @@ class Uncounted(Changed):
     opt_steps = 0
 
 
+class Forgetful(Changed):
+    """An agent that counts from 0 after each `set_state`."""
+
+    def set_state(self, state: Any) -> None:
+        self.inner.set_state({**state, "opt_steps": 0})
+
+
 def learning(kind: type[Changed], returned: Any, method: str = "opt") -> AgentKind[OwnConfig]:
     def build_agent(config: OwnConfig, spaces: Spaces, **how: Any) -> Agent:
         agent: Agent = kind(dqn.KIND.build_agent(config, spaces, **how), method, returned)
@@ -63,16 +73,28 @@ Nothing = learning(Changed, lambda result: None)
 TwoAxes = learning(Changed, lambda result: OptResult(result.td_errors[:, None]))
 Standing = learning(Uncounted, lambda result: result)
 Dictionary = learning(Changed, lambda info: dict(info.arrays), "model_info")
+Tensors = learning(
+    Changed,
+    lambda info: replace(info, arrays={k: torch.from_numpy(v) for k, v in info.arrays.items()}),
+    "model_info",
+)
+Lists = learning(
+    Changed, lambda info: replace(info, arrays={"scale": [1.0], **info.arrays}), "model_info"
+)
+Recounted = learning(Forgetful, lambda result: result)
 Sevens = acting(lambda action: np.full_like(action, 7))
 Seven = acting(lambda action: 7)
 Fractions = acting(lambda action: action + 0.5)
 Listed = acting(lambda action: action.tolist())
 
 
-def train(name: str, out: Path) -> Any:
+def config_with(name: str, max_opts: int = 3) -> RunConfig:
     own = {"name": f"{__name__}:{name}", "batch_size": 8, "n_step": 1, "hidden_sizes": [8]}
-    config = config_of(agent=own, learner={"eval_interval": 0}, stop={"max_opts": 3})
-    return trained(config, out)[1]["exit_reason"]
+    return config_of(agent=own, learner={"eval_interval": 0}, stop={"max_opts": max_opts})
+
+
+def train(name: str, out: Path, max_opts: int = 3) -> Any:
+    return trained(config_with(name, max_opts), out)[1]["exit_reason"]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +107,15 @@ def train(name: str, out: Path) -> Any:
             "opt.. returned with opt_steps at 0, which was 0 before; return an",
         ),
         ("Dictionary", r"model_info.. returned .*; return vedette_rl.core.ModelInfo\("),
+        (
+            "Tensors",
+            r"model_info.. returned arrays in which '\S+' is torch.float32\[\d.*\]; return arrays "
+            r"of numpy, tensor.detach\(\).cpu\(\).numpy\(\).copy\(\)",
+        ),
+        (
+            "Lists",
+            r"model_info.. returned arrays in which 'scale' is a list; return arrays of numpy, np",
+        ),
     ],
 )
 def test_an_agent_that_does_not_keep_to_its_interface_is_named(
@@ -92,6 +123,16 @@ def test_an_agent_that_does_not_keep_to_its_interface_is_named(
 ) -> None:
     with pytest.raises(CustomPartError, match=f"^agent.name is '{__name__}:{name}': its {why}"):
         train(name, tmp_path)
+
+
+def test_an_agent_that_does_not_count_on_from_its_state_is_named(tmp_path: Path) -> None:
+    assert train("Recounted", tmp_path) == "max_opts"
+    said = r"its set_state.. returned with opt_steps at 0, and the state is of step 3; return an"
+    with pytest.raises(CustomPartError, match=said):
+        train("Recounted", tmp_path, 6)
+    write_config(config_with("Recounted"), tmp_path / "config.toml")
+    with pytest.raises(CustomPartError, match=said):
+        FinishedRun.open(tmp_path, [__name__]).load_model("latest")
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,39 @@ def test_an_own_exploration_that_chooses_no_action_is_named(
         exploration.choose(np.zeros((2, 3), np.float32), 0)
 
 
+class Hesitant(Exploration):
+    """A subclass of a user's own, which leaves the epsilon to `Exploration`."""
+
+
+class Bold(Exploration):
+    """A subclass with an epsilon of its own."""
+
+    def epsilon(self, version: int) -> Any:
+        return np.array([0.0, 1.0])
+
+
+class Fixed(Exploration):
+    """A subclass that chooses by itself."""
+
+    def choose(self, q_EA: Any, version: int) -> Any:
+        return np.zeros(len(q_EA), np.int64)
+
+
+def test_a_subclass_explores_by_its_own_epsilon_and_never_silently_by_none() -> None:
+    def chosen(kind: type[Exploration], rows: int = 2) -> Any:
+        config = ExplorationConfig(kind=f"{__name__}:{kind.__name__}")
+        q = np.tile(np.array([0.0, 0.0, 1.0], np.float32), (rows, 1))
+        exploration = make_exploration(config, np.zeros(rows), 0)
+        return np.array([exploration.choose(q, version) for version in range(300)])
+
+    with pytest.raises(UnknownNameError, match=r"Hesitant'.*: define epsilon\(self, version\)"):
+        chosen(Hesitant)
+    greedy, bold = chosen(Bold).T
+    assert set(greedy) == {2}
+    assert 0.5 < (bold != 2).mean() < 0.8  # 2 of 3 random actions are others
+    assert not chosen(Fixed).any()
+
+
 def test_exploration_is_exact_for_a_seed_and_another_for_another() -> None:
     q = np.zeros((50, 4), np.float32)
     config = ExplorationConfig(kind="constant", epsilon_final=1.0)

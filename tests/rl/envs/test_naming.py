@@ -231,8 +231,8 @@ def test_an_environment_whose_making_is_not_known_is_refused(own: ModuleType) ->
 
 
 def test_an_argument_that_cannot_be_written_down_is_refused(own: ModuleType) -> None:
-    part = functools.partial(own.limited, steps=np.int64(3))
-    with pytest.raises(UnknownNameError, match=r"steps is .*: only numbers, texts"):
+    part = functools.partial(own.limited, steps=np.arange(3))
+    with pytest.raises(UnknownNameError, match=r"steps is an array of int64, \(3,\): give its"):
         environment_table(part, shared=True)
 
 

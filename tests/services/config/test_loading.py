@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from vedette_rl.envs import probe_environment
 from vedette_services.config import RunConfig, load_config, read_config, write_config
 from vedette_services.config.contradictions import contradictions
+from vedette_services.config.loading import complete_config
 from vedette_services.config.presets import preset_names, read_preset
 from vedette_services.errors import ConfigError
 
@@ -156,8 +158,53 @@ def test_a_value_of_several_kinds_is_refused_with_all_of_them(setting: str, said
     assert refusal(setting, env="Pendulum-v1") == said
 
 
-def test_a_count_may_be_written_as_a_power_of_ten() -> None:
-    assert loaded("replay.capacity=1e6").replay.capacity == 1_000_000
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("replay.capacity=1e6", 1_000_000),
+        ("seed=1e3", 1_000),
+        ("agent.random_shift=1e1", 10),  # or a word
+        ("agent.exploration.epsilon_steps=1e4", 10_000),
+        ("agent.schedule.total_opts=1e5", 100_000),
+        ("agent.imitation.schedule.total_opts=1e5", 100_000),
+        ("agent.hidden_sizes=[1e2, 64]", (100, 64)),
+        ("env.kwargs.given=1e6", 1e6),  # what it means is not known
+        ("env.kwargs.given=.5", 0.5),
+        ("agent.learning_rate=.001", 0.001),
+        ("agent.learning_rate=1.e-3", 0.001),
+    ],
+)
+def test_a_count_may_be_written_as_a_power_of_ten(setting: str, value: object) -> None:
+    found: Any = loaded(setting)
+    for name in setting.partition("=")[0].split("."):
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_counts_of_a_named_source_and_of_declared_spaces_are_counts() -> None:
+    box = {"space": "box", "shape": [4.0], "low": 0, "high": 1}
+    spaces = {"space": "dict", "spaces": {"near": box}}
+    table = {"env": {"observation": spaces, "action": {"space": "discrete", "n": 2e0}}}
+    config = load_config(table=table, agent="dqn", environment={}).config
+    assert config.env.action is not None
+    assert config.env.observation is not None
+    assert config.env.action.n == 2
+    assert (config.env.observation.spaces or {})["near"].shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("key", "count"),
+    [
+        ("stop.max_env_steps", "1e30"),
+        ("replay.capacity", str(2**63)),
+        ("agent.exploration.epsilon_steps", "1e19"),
+    ],
+)
+def test_a_count_beyond_64_bits_is_refused(key: str, count: str) -> None:
+    assert refusal(f"{key}={count}") == f"{key}: must be below 2**63, not {float(count):g}"
+    assert loaded(f"stop.max_opts={2**63 - 1}").stop.max_opts == 2**63 - 1
+    assert loaded("stop.max_seconds=1e30").stop.max_seconds == 1e30
 
 
 def test_none_takes_a_target_away() -> None:
@@ -205,6 +252,22 @@ def test_a_configuration_can_be_made_in_python() -> None:
     )
     assert type(config.agent).__name__ == "DqnConfig"
     assert RunConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("given", [{}, {"replay": {"capacity": 12_345}, "actors": {"count": 3}}])
+def test_one_made_in_python_begins_from_its_preset_as_a_file_does(
+    name: str, given: dict[str, Any]
+) -> None:
+    agent, _, env = name.partition("-")
+    env = "ALE/Pong-v5" if env == "ALE" else env
+    given = {**given, "agent": {"name": agent, "discount": 0.75}, "env": {"id": env}}
+    made = complete_config(RunConfig.model_validate({**given, "preset": "auto"}))
+    loaded = load_config(table=given, environment={})
+    assert made.config == loaded.config
+    assert (made.preset, made.config.agent.discount) == (loaded.preset, 0.75)
+    assert {*made.given} == {"preset", *loaded.given}
+    assert complete_config(RunConfig.model_validate(given)).preset == ""  # none, by default
 
 
 def test_several_ranks_share_a_batch_evenly_and_draw_from_actors_alone() -> None:

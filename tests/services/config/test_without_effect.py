@@ -70,6 +70,23 @@ def test_a_preset_sets_nothing_in_vain(name: str) -> None:
         ("agent.noise_steps=50", "agent.noise_color is white", "sac"),
         ("agent.noise_color=pink", "agent.exploration_noise is 0", "td3"),
         ("evaluation.end_timeout_s=5.0", "learner.eval_interval is 0", "iqn"),
+        ("evaluation.confirm=2", "there is no stop.target_return", "dqn"),
+        ("evaluation.episode_timeout_s=5.0", "learner.eval_interval is 0", "dqn"),
+        ('evaluation.trusted=["one"]', "the learner plays the evaluations", "dqn"),
+        ("actors.explore_from=5", "agent.exploration.kind is softmax: exploration is", "dqn"),
+        ("actors.explore_from=6", "agent.uniform_warmup is false: exploration is", "sac"),
+        ("actors.explore_from=7", "its policy is drawn from: exploration is", "appo"),
+        ("actors.run_length=5", "replay.kind is queue, whose runs are of", "appo"),
+        ("agent.imitation.schedule.warmup_opts=9", "agent.imitation.loss is none", "sac"),
+        ("agent.imitation.schedule.final=0.5", "agent.imitation.schedule.kind is const", "dqn"),
+        ("agent.clip_schedule.final=0.5", "agent.clip_schedule.kind is constant", "appo"),
+        ("agent.rho_max=2.0", "agent.correction is none", "appo"),
+        ("agent.target_noise_clip=0.3", "agent.target_noise is 0", "td3"),
+        ("replay.beta_steps=5", "replay.beta_final is replay.beta_0", "dqn"),
+        ("replay.sources.demos.capacity=5", "a data set is kept whole", "dqn"),
+        ("replay.sources.demos.schedule.final=0.5", "replay.sources.demos.schedule.kind is", "dqn"),
+        ("replay.keep=5", "--in-process starts no daemons", "dqn"),
+        ("replay.error_buffer=6.0", "--in-process draws in lock step", "dqn"),
         ("replay.burn_in=20", "replay.sequence is 0: single samples are drawn", "dqn"),
         ("replay.sync_interval_s=1.0", "--in-process starts no daemons", "dqn"),
     ],
@@ -77,7 +94,7 @@ def test_a_preset_sets_nothing_in_vain(name: str) -> None:
 def test_a_setting_without_effect_is_said_with_the_reason(
     setting: str, why: str, agent: str
 ) -> None:
-    beside = {
+    keyed = {
         "replay.error_buffer": ["replay.samples_per_insert=0.0"],
         "agent.target_entropy": ["agent.alpha=0.2"],
         "agent.loss": ["agent.n_quantiles=5"],
@@ -86,9 +103,52 @@ def test_a_setting_without_effect_is_said_with_the_reason(
         "agent.normalizer_kl": ["agent.normalize_observations=false"],
         "agent.double": ["agent.munchausen.alpha=0.9"],
         "evaluation.end_timeout_s": ["learner.eval_interval=0"],
-    }.get(setting.partition("=")[0], [])
+        "evaluation.episode_timeout_s": ["learner.eval_interval=0"],
+        "actors.explore_from=5": ["agent.exploration.kind=softmax"],
+        "actors.explore_from=6": ["agent.uniform_warmup=false"],
+        "agent.imitation.schedule.final": ["agent.imitation.loss=cross_entropy"],
+        "agent.rho_max": ["agent.correction=none"],
+        "agent.target_noise_clip": ["agent.target_noise=0.0"],
+        "replay.beta_steps": ["replay.prioritized=true", "replay.beta_0=1.0"],
+        "replay.sources.demos.capacity": ["replay.sources.demos.data=demos.npz"],
+        "replay.sources.demos.schedule.final": ["replay.sources.demos.data=demos.npz"],
+        "replay.error_buffer=6.0": [],
+    }
+    beside = keyed.get(setting, keyed.get(setting.partition("=")[0], []))
     (line,) = unused(setting, *beside, agent=agent, in_process="--in-process" in why)
     assert line.startswith(f"without effect: {setting}, because {why}")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("actors.explore_from=5", "agent.exploration.kind=linear"),
+        ("actors.explore_from=5", "agent.exploration.kind=my:Own"),
+        ("evaluation.confirm=2", "stop.target_return=9"),
+        ("evaluation.trusted=['one']", "evaluation.where=actors"),
+        ("actors.run_length=5",),  # actors act on one model for a run, also where all is drawn
+        ("actors.window_s=5.0",),  # managers may have another on_full: vedette.Actor(on_full=...)
+        ("replay.beta_steps=5", "replay.prioritized=true"),
+        ("replay.alpha=0.5", "replay.name=my:Own"),
+        ("replay.prioritized=true", "replay.name=my:Own"),
+        ("agent.imitation.schedule.warmup_opts=9", "agent.imitation.loss=margin"),
+        ("agent.imitation.schedule.warmup_opts=9", "agent.imitation.loss=cross_entropy"),
+    ],
+)
+def test_a_setting_that_may_have_an_effect_is_not_said(given: tuple[str, ...]) -> None:
+    assert unused(*given) == []
+
+
+def test_the_deviation_of_a_policy_is_for_actions_of_a_box() -> None:
+    config = load_config(
+        env="CartPole-v1", agent="appo", settings=["agent.log_std_min=-5"], environment={}
+    ).config
+    box, two = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+    assert [*settings_without_effect(config, FLAT)] == []
+    assert [*settings_without_effect(config, FLAT, action=box)] == []
+    assert [*settings_without_effect(config, FLAT, action=two)] == [
+        "without effect: agent.log_std_min=-5.0, because the actions are discrete"
+    ]
 
 
 def test_what_an_image_takes_depends_on_what_is_beside_it() -> None:

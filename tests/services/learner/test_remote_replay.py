@@ -543,6 +543,36 @@ def test_what_a_start_finds_of_sources_is_logged_as_of_a_learner(
         assert not any("checkpoint" in line for line in lines)
 
 
+def test_a_start_warns_of_settings_that_have_changed_or_change_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that sets up no logging is shown warnings alone."""
+
+    def warnings(learning_rate: float) -> list[str]:
+        caplog.clear()
+        settings = [f"agent.learning_rate={learning_rate}", "replay.alpha=0.5"]
+        config = configured(*settings)
+        vedette.Replay(tmp_path / "run", config=config).close()
+        found = [one for one in caplog.records if one.name == "vedette.replay"]
+        return [one.getMessage() for one in found if one.levelname == "WARNING"]
+
+    unused = "without effect: replay.alpha=0.5, because replay.prioritized is false"
+    assert warnings(0.5) == [unused]
+    assert warnings(0.25) == ["changed agent.learning_rate: 0.5 -> 0.25", unused]
+
+
+def test_a_draw_that_waits_for_long_warns_and_each_time_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_replay, "_WARN_WAIT_S", 0.01)
+    with opened(tmp_path) as replay, pytest.raises(ReplayWaitError):
+        replay.sample(timeout_s=1.0)
+    lines = [one for one in caplog.records if "a draw waits for" in one.getMessage()]
+    assert 2 <= len(lines) <= 7  # after 0.01, 0.02, 0.04, ... s
+    assert {line.levelname for line in lines} == {"WARNING"}
+    assert "learner waits: " in lines[0].getMessage()
+
+
 def test_nobody_is_asked_for_evaluations_that_nobody_takes(tmp_path: Path) -> None:
     with opened(tmp_path, "learner.eval_interval=100", "evaluation.where=actors") as replay:
         assert replay.config.learner.eval_interval == 0

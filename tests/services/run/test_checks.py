@@ -19,6 +19,7 @@ from starts import lines_of_start, prepared
 
 from vedette_protocol.account import IncarnationAccount, SampleAccounting
 from vedette_protocol.ledger import Ledger
+from vedette_rl.agents.exploration import Exploration
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.envs.spaces import describe_spaces, transition_dtype
 from vedette_rl.replay.commits import last_commit
@@ -46,8 +47,8 @@ def config_of(*settings: str, env: str = "CartPole-v1", agent: str = "dqn") -> R
 def make_run(out: Path, config: RunConfig) -> RunDirectory:
     """A run as a learner leaves it that was stopped."""
     run = new_run(out, config)
-    agent = untrained_agent(config)
-    write_state(run.checkpoints / "1234", {"agent": agent.get_state()}, {})
+    state = {**untrained_agent(config).get_state(), "opt_steps": 1234}
+    write_state(run.checkpoints / "1234", {"agent": state}, {})
     row = ring_dtype(transition_dtype(probe_environment(config.env)))
     capacity = config.replay.capacity
     run_id = run.ensure_id()
@@ -78,6 +79,33 @@ def refusal(config: RunConfig, out: Path, **how: bool) -> str:
 def line_of_start(out: Path) -> str:
     """What a start that goes on says of where."""
     return lines_of_start(config_of(), out)[-1]
+
+
+class Undecided(Exploration):
+    """An exploration of a user's own without an epsilon."""
+
+
+class Broken(Exploration):
+    """An exploration of a user's own that raises."""
+
+    def choose(self, q_EA: Any, version: int) -> Any:
+        raise RuntimeError("no choice")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Undecided, r"agent\.exploration\.kind is .*Undecided'.*: define epsilon\(self, version\)"),
+        (Broken, r"agent\.exploration\.kind: .*Broken fails when it chooses: .*no choice"),
+    ],
+)
+@pytest.mark.parametrize("agent", ["dqn", "iqn"])
+def test_an_exploration_that_cannot_choose_is_refused_before_the_start(
+    tmp_path: Path, kind: type, said: str, agent: str
+) -> None:
+    config = config_of(f"agent.exploration.kind={__name__}:{kind.__name__}", agent=agent)
+    with pytest.raises(UsageError, match=said):
+        lines_of_start(config, tmp_path)
 
 
 def test_the_same_configuration_goes_on(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ class Learner:
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any; returns the rows drawn from this replay before."""
-        checkpoint = load_checkpoint(self._checkpoints, self.agent)
+        checkpoint = load_checkpoint(self._checkpoints, self.agent, self.config.agent.name)
         if checkpoint is None:
             if self.config.learner.init_from:
                 self._init = load_initial_weights(self.config.learner, self.agent)

@@ -261,7 +261,7 @@ def follow(spec: LearnerSpec, epoch: int) -> None:
     device = resolve_device(config.learner.device)
     agent = build_learning_agent(config, spec.spaces, epoch, device)
     checkpoints = Checkpoints(run.checkpoints, keep=config.learner.keep_checkpoints)
-    checkpoint = load_checkpoint(checkpoints, agent)
+    checkpoint = load_checkpoint(checkpoints, agent, config.agent.name)
     if checkpoint is not None:
         restore_process(checkpoint.state.get("torch", {}), device)
     elif config.learner.init_from:

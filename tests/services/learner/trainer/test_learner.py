@@ -417,7 +417,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused_with_the_fix(tmp_path: Path)
         moment.fill_(torch.nan)
     half.checkpoints.save(9, {"agent": state}, {})
     with pytest.raises(CheckpointError, match=r"adam/exp_avg/\S+ is not finite: .* remove it"):
-        load_checkpoint(half.checkpoints, half.agent)
+        load_checkpoint(half.checkpoints, half.agent, "dqn")
 
 
 class EndingPeers:
