@@ -462,7 +462,8 @@ def _configure_loop(
         if settings:
             names = ", ".join(settings)
             raise TypeError(f"Replay takes a whole configuration or settings, not both: {names}")
-        loaded = complete_config(config, "elsewhere", probe)
+        own_preset = config.model_copy(update={"preset": "none"})
+        loaded = complete_config(own_preset, "elsewhere", probe)
     else:
         own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
         table = merge_tables(own, configuration_table(settings, shared=True))

@@ -223,8 +223,7 @@ _NAME_MOST = 120
 def _folders(combinations: Sequence[Changes]) -> list[str]:
     """Return the folder of each combination, with a slash behind it; "" where nothing is swept.
 
-    Where its text is cut, or several would have one name, a hash of it tells them apart, whatever
-    other values are swept beside it.
+    Where its text is cut, or several would have one name, a hash of it tells them apart.
     """
     texts = [",".join(f"{key}={value}" for key, value in each.items()) for each in combinations]
     names = [re.sub(r"[^A-Za-z0-9_.=,+-]+", "_", text) for text in texts]

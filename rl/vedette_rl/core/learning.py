@@ -351,7 +351,7 @@ def check_model_info(name: str, info: Any) -> ModelInfo:  # whatever it returned
         raise CustomPartError("agent.name", name, "model_info", describe_returned(info), expected)
     arrays: Mapping[str, Any] = info.arrays
     for key, array in arrays.items():
-        if not isinstance(array, np.ndarray):
+        if not isinstance(array, (np.ndarray, np.generic)):
             found = f"arrays in which {key!r} is {describe_returned(array)}"
             is_tensor = hasattr(array, "detach")
             convert = "tensor.detach().cpu().numpy().copy()" if is_tensor else "np.array(value)"

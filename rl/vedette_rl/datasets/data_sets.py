@@ -265,9 +265,7 @@ class ReplayData:
         Raises:
             DataSetError: names the first that does not.
         """
-        open_rows = np.flatnonzero(unfollowed(self.stored, self._observed) & ~self._over())
-        open_rows = open_rows[open_rows < self.length - 1]  # the last one is cut by the file's end
-        if len(open_rows):
+        if len(open_rows := self.open_rows()):
             row = int(open_rows[0])
             count = f" (so in {len(open_rows):,} rows)" if len(open_rows) > 1 else ""
             why = (
@@ -277,9 +275,15 @@ class ReplayData:
             fix = "set truncated where an episode is cut, and store its rows one after the other"
             raise DataSetError(self.name, why, fix)
 
+    def open_rows(self) -> NDArray[np.int64]:
+        """The rows that end no episode, and whose successor the following row did not see."""
+        rows = np.flatnonzero(unfollowed(self.stored, self._observed) & ~self._over())
+        return rows[rows < self.length - 1]  # the last one is cut by the file's end
+
     @property
     def _observed(self) -> list[str]:
-        return [name for name in self.stored.names if name.split("/")[0] == "obs"]
+        names = {*self.stored.names}  # an `obs/...` without a successor is a column of the user's
+        return [n for n in names if n.split("/")[0] == "obs" and f"next_{n}" in names]
 
     def _over(self) -> NDArray[np.bool_]:
         over: NDArray[np.bool_] = self.stored.column("terminated") | self.stored.column("truncated")

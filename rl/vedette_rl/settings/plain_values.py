@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ class NotPlainError(ValueError):
 
 def plain_value(value: Any, path: tuple[str, ...] = ()) -> Any:  # any value of a user's program
     """Return a value as a configuration file has it: a scalar of numpy as Python's, a tuple as a
-    list, a path as a text, settings as a table. None is returned as it is.
+    list, a path or a date as a text, settings as a table. None is returned as it is.
 
     Args:
         path: the keys and places that lead to it, for errors.
@@ -46,6 +47,8 @@ def plain_value(value: Any, path: tuple[str, ...] = ()) -> Any:  # any value of 
             return value
         case os.PathLike():
             return os.fspath(value)
+        case datetime.date() | datetime.time():
+            return str(value)
         case BaseModel():
             return value.model_dump(mode="json", exclude_unset=True)
         case list() | tuple():

@@ -61,9 +61,12 @@ _WRAPPED = (
 _TOLERANCE = 1e-3
 """By which rewards of the same goals may differ, of the largest reward of the episode."""
 _DIFFERING_ROWS = 3
-_SOME, _MOST = 1e-3, 0.5
-"""So many rows, and these shares of those that could differ, are more than rounding at a threshold,
-and more than costs besides, such as that of a collision."""
+_SOME = 1e-3
+"""So many rows, and this share of those that could differ, are more than rounding at a
+threshold."""
+_FAR, _MOST = 0.3, 0.5
+"""By so much of the largest reward, and in this share of the rows, they differ by more than costs
+besides, such as that of a collision or of the actions."""
 
 
 class Hindsight:
@@ -190,7 +193,8 @@ class Hindsight:
         reached = episode[_REACHED]
         reward, ends = episode["reward"], episode["terminated"]
         found, found_ends = self._judge(reached, episode[_WANTED[0]])
-        atol = _TOLERANCE * np.fmax.reduce(np.abs(np.concatenate([reward, found])))
+        largest = np.fmax.reduce(np.abs(np.concatenate([reward, found])))
+        atol = _TOLERANCE * largest
 
         def differs(rewards: NDArray[Any], rows: Any = slice(None)) -> NDArray[np.bool_]:
             alike: NDArray[np.bool_]
@@ -205,8 +209,9 @@ class Hindsight:
                 rewards, stops = self._judge(*goals)
                 other[rows] &= differs(rewards, rows)
                 goes_on[rows] &= stops
-        self._reward_check.add(reward, found, other, (reward != 0.0) | (found != 0.0))
-        self._end_check.add(ends, found_ends, goes_on, ends | found_ends)
+        far = other & (np.abs(reward - found) > _FAR * largest)
+        self._reward_check.add(reward, found, other, far, (reward != 0.0) | (found != 0.0))
+        self._end_check.add(ends, found_ends, goes_on, goes_on, ends | found_ends)
 
     def _judge(
         self, reached: NDArray[Any], wanted: NDArray[Any]
@@ -279,15 +284,14 @@ class _Comparison:
     Args:
         what: is compared.
         method: the environment's.
-        most: the share that may differ.
+        most: the share that may differ by far.
     """
 
     def __init__(self, what: str, method: str, most: float) -> None:
         self._what = what
         self._method = method
         self._most = most
-        self._differing = 0
-        self._compared = 0
+        self._differing = self._far = self._compared = 0
         self._has_warned = False
 
     def add(
@@ -295,19 +299,21 @@ class _Comparison:
         stepped: NDArray[Any],
         given: NDArray[Any],
         differs: NDArray[np.bool_],
+        far: NDArray[np.bool_],
         may_differ: NDArray[np.bool_],
     ) -> None:
         """Count the steps ``(T,)`` of an episode.
 
         Args:
             stepped, given: what the steps gave, and the method for the same goals.
-            differs: where they are not the same.
+            differs, far: where they are not the same, and by far not.
             may_differ: where they are not both nothing.
 
         Raises:
-            HindsightError: more than may differ.
+            HindsightError: more than may differ by far.
         """
         self._differing += int(differs.sum())
+        self._far += int(far.sum())
         self._compared += int(may_differ.sum())
         if not differs.any() or self._differing < _DIFFERING_ROWS:
             return
@@ -317,7 +323,7 @@ class _Comparison:
             f"{_shown(given[row])} by {self._method} of the same goals (so or similarly in "
             f"{self._differing:,} of {self._compared:,} steps)"
         )
-        if self._differing > self._most * self._compared:
+        if self._far >= _DIFFERING_ROWS and self._far > self._most * self._compared:
             raise HindsightError(why, _WRAPPED.format(method=self._method))
         if self._differing > _SOME * self._compared and not self._has_warned:
             self._has_warned = True

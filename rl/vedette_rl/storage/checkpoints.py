@@ -263,10 +263,7 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
         source: the other's `weight_parts`.
     """
     parts: State = dict(state)
-    mine = {
-        part: {name: array for name, array in arrays.items() if name not in _COUNTED_ANEW}
-        for part, arrays in weight_parts(state).items()
-    }
+    mine, source = _taken_parts(weight_parts(state)), _taken_parts(source)
     taken, left = list[str](), list[str]()
     for part, arrays in mine.items():
         there = source.get(part, {})
@@ -283,9 +280,7 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
             **{name: _in_form_of(arrays[name], there[name]) for name in fits},
         }
     unused = [
-        f"{part}/{name}"
-        for part in source
-        for name in source[part].keys() - mine.get(part, {}).keys() - _COUNTED_ANEW
+        f"{part}/{name}" for part in source for name in source[part].keys() - mine.get(part, {})
     ]
     return TakenWeights(parts, tuple(taken), tuple(left), tuple(sorted(unused)))
 
@@ -293,8 +288,15 @@ def take_weights(state: State, source: Mapping[str, Mapping[str, Any]]) -> Taken
 _WHOLE_PARTS = frozenset({"normalizer", "observed"})
 """Parts of which all arrays are taken, or none: a mean and the number of its batches."""
 
-_COUNTED_ANEW = frozenset({"outliers"})
-"""Arrays that are no weights, and not of all earlier versions: each run has its own."""
+
+def _taken_parts(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return parts without what each run counts anew, and earlier versions had not."""
+    return {
+        part: {name: array for name, array in arrays.items() if name != "outliers"}
+        if part in _WHOLE_PARTS
+        else arrays
+        for part, arrays in parts.items()
+    }
 
 
 def _misfit(array: Any, there: Mapping[str, Any], name: str) -> str:  # an array, or a tensor

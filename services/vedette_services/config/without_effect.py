@@ -18,6 +18,7 @@ from vedette_rl.agents.iqn.config import IqnConfig
 from vedette_rl.agents.sac.config import SacConfig
 from vedette_rl.agents.td3.config import Td3Config
 from vedette_rl.core.agent_config import AgentConfig
+from vedette_rl.envs.spaces import Spaces
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.config import MemoryConfig, NetworkConfig
 from vedette_rl.networks.layers import float_parts
@@ -48,10 +49,7 @@ def settings_without_effect(
     """
     unused = [*_unused_by_daemons(config), *_unused_by_agent(config.agent, action)]
     if observation is not None and isinstance(config.agent, NetworkConfig):
-        unused += _unused_by_network(config.agent, choose_input(config.agent, observation))
-        if not float_parts(observation):
-            why = "the observation has no part of floating-point numbers"
-            unused.append(("agent.normalize_observations agent.normalizer_kl", why))
+        unused += _unused_by_input(config.agent, observation)
     if in_process:
         unused.append((_OF_DAEMONS, "--in-process starts no daemons, and its replay is in memory"))
         if not config.replay.is_queue:
@@ -61,9 +59,11 @@ def settings_without_effect(
             yield f"without effect: {', '.join(given)}, because {why}"
 
 
-def unused_by_network(agent: NetworkConfig, observation: gym.Space[Any]) -> frozenset[str]:
-    """The keys of `agent` that change nothing in a network for this observation."""
-    unused = _unused_by_network(agent, choose_input(agent, observation))
+def unused_keys_of_agent(agent: AgentConfig, spaces: Spaces) -> frozenset[str]:
+    """The keys of `agent` that change nothing with these spaces, whatever their values."""
+    unused = [*_unused_by_agent(agent, spaces.action)]
+    if isinstance(agent, NetworkConfig) and isinstance(agent.network, str):
+        unused += _unused_by_input(agent, spaces.observation)
     return frozenset(key for keys, _ in unused for key in keys.split())
 
 
@@ -101,11 +101,12 @@ def _unused_by_daemons(config: RunConfig) -> Unused:
     env = config.env
     if config.learner.init_from is None:
         yield "learner.init_checkpoint", "learner.init_from (--init-from) names no run"
-    if not replay.prioritized and not is_import_name(replay.name):  # one's own may use them
+    if not is_import_name(replay.name):  # one's own may use them
         keys = ("alpha", "beta_0", "beta_final", "beta_steps", "priority_epsilon")
-        yield " ".join(f"replay.{key}" for key in keys), "replay.prioritized is false"
-    elif replay.beta_0 == replay.beta_final:
-        yield "replay.beta_steps", "replay.beta_final is replay.beta_0"
+        if not replay.prioritized:
+            yield " ".join(f"replay.{key}" for key in keys), "replay.prioritized is false"
+        elif replay.beta_0 == replay.beta_final:
+            yield "replay.beta_steps", "replay.beta_final is replay.beta_0"
     for name, source in replay.sources.items():
         key = f"replay.sources.{name}"
         yield from _unused_by_schedule(f"{key}.schedule", source.schedule)
@@ -224,6 +225,13 @@ def _unused_by_agent(agent: AgentConfig, action: gym.Space[Any] | None) -> Unuse
     if isinstance(agent, SacConfig) and not agent.has_targets:
         why = f"is {agent.critic_architecture}, which does without target critics"
         yield "agent.tau agent.target_update_interval", f"agent.critic_architecture {why}"
+
+
+def _unused_by_input(agent: NetworkConfig, observation: gym.Space[Any]) -> Unused:
+    yield from _unused_by_network(agent, choose_input(agent, observation))
+    if not float_parts(observation):
+        why = "the observation has no part of floating-point numbers"
+        yield "agent.normalize_observations agent.normalizer_kl", why
 
 
 def _unused_by_network(agent: NetworkConfig, seen: NetworkInput) -> Unused:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Agent
 from vedette_rl.core.agent_config import AgentConfig
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.networks.config import NetworkConfig
+from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.layers import MEAN, SCALE
 from vedette_rl.settings.for_peers import is_learner_only
 from vedette_rl.settings.stored import IN_WEIGHTS, marks_of
@@ -32,7 +31,7 @@ from vedette_rl.storage.state_file import read_state
 from vedette_services.config import RunConfig
 from vedette_services.config.loading import read_toml
 from vedette_services.config.parts import LearnerConfig
-from vedette_services.config.without_effect import unused_by_network
+from vedette_services.config.without_effect import unused_keys_of_agent
 from vedette_services.errors import ConfigError, SettingError, config_errors
 from vedette_services.run.directory import RunDirectory
 
@@ -199,32 +198,38 @@ def _check_computation(
     """Refuse arrays that fit in shape, of a network that computes something else with them.
 
     A setting of the other run does so if it is part of the weights, and changes no shape here.
+    Numbers and sizes change shapes, where they change anything.
     """
     settings = config.agent
     saved = read_agent_settings(Path(config.learner.init_from or ""))
     if saved.get("name") != settings.name:
         return  # other agents compute otherwise, and say what they begin with
-    unused: frozenset[str] = frozenset()
-    if isinstance(settings, NetworkConfig) and isinstance(settings.network, str):
-        unused = unused_by_network(settings, spaces.observation)
+    unused = unused_keys_of_agent(settings, spaces)
     now = settings.model_dump(mode="json")
     for name, field in type(settings).model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        before = saved.get(name, default)  # one of a later version
-        if IN_WEIGHTS not in marks_of(type(settings), name) or before == now[name]:
+        before = saved.get(name, field.get_default(call_default_factory=True))  # one came later
+        here = now[name]
+        kinds = [isinstance(value, (str, bool, dict)) for value in (before, here)]
+        if before == here or not all(kinds) or IN_WEIGHTS not in marks_of(type(settings), name):
             continue
         of_critics = bool(source.model) and is_learner_only(type(settings), name)
-        if f"agent.{name}" in unused or "auto" in (before, now[name]) or of_critics:
+        if f"agent.{name}" in unused or of_critics or _is_open(before) or _is_open(here):
             continue
         other = _agent_with(settings, name, before, spaces)
         if other is not None and _shapes(other) == _shapes(agent):
-            there, here = (json.dumps(value).strip('"') for value in (before, now[name]))
+            there, this = (json.dumps(value).strip('"') for value in (before, here))
             raise SettingError(
                 f"agent.{name}",
                 f"with the same arrays the network of {source.name} computes something else: "
-                f"it has {there}, not {here}",
+                f"it has {there}, not {this}",
                 f"set agent.{name}={there}, or choose another run",
             )
+
+
+def _is_open(value: Any) -> bool:  # any JSON
+    """True if a value does not say what is computed: it is chosen, or code of somebody's own, which
+    another run's settings may name and nobody has allowed."""
+    return isinstance(value, str) and (value == "auto" or is_import_name(value))
 
 
 def read_agent_settings(run: Path) -> Mapping[str, Any]:
@@ -237,12 +242,12 @@ def read_agent_settings(run: Path) -> Mapping[str, Any]:
 
 
 def _agent_with(settings: AgentConfig, name: str, value: Any, spaces: Spaces) -> Agent | None:
-    """An agent with another value of a setting; None where the others contradict it."""
+    """An agent with another value of a setting; None where it cannot be made."""
     try:
         changed = type(settings).model_validate({**settings.model_dump(), name: value})
-    except ValidationError:
+        return agent_kind(changed.name).build_agent(changed, spaces, device="cpu", seed=0)
+    except Exception:  # noqa: BLE001 - a user's agent refuses combinations by whatever it likes
         return None
-    return agent_kind(changed.name).build_agent(changed, spaces, device="cpu", seed=0)
 
 
 def _shapes(agent: Agent) -> dict[str, dict[str, tuple[int, ...]]]:

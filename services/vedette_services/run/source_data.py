@@ -280,6 +280,7 @@ class DataReading:
         self._actions = 0
         self._outside = 0
         self._farthest = 0.0
+        self._open_rows = 0
 
     def remarks(self) -> list[str]:
         """Describe what whoever learns from the rows that were read should know, a text each."""
@@ -297,6 +298,11 @@ class DataReading:
             remarks.append(
                 f"{share:.3g} % of its actions are outside the action space's bounds, one as far "
                 f"as {self._farthest:g}: they are learned from as they are"
+            )
+        if self._open_rows:
+            remarks.append(
+                f"{self._open_rows:,} of its rows end no episode, and the following row did not "
+                "see their next_obs: each is taken as a step by itself, and no return is known"
             )
         if left_out := data.left_out:
             remarks.append(
@@ -388,12 +394,11 @@ class DataReading:
         env = config.env
         rewards = RewardTransform(env.reward_scale, env.reward_clip) if opened.raw_rewards else None
         self._actions = self._outside = 0
-        if isinstance(opened.data, ReplayData) and opened.data.is_in_order:
-            opened.data.check_borders()
         if opened.as_rows:
             assert isinstance(opened.data, ReplayData), "episodes go through a step processor"
+            self._open_rows = len(opened.data.open_rows()) if opened.data.is_in_order else 0
             are_steps = _of_one_step(config) and opened.data.longest == 1
-            if are_steps and opened.data.length <= _RETURNS_OF_ROWS:
+            if are_steps and not self._open_rows and opened.data.length <= _RETURNS_OF_ROWS:
                 for _ in self._counted(opened.data.episodes()):
                     pass
             for columns in opened.data.rows(self._row):
@@ -401,6 +406,8 @@ class DataReading:
                     rewards.write(columns["reward"].copy(), columns["reward"])
                 yield columns
             return
+        if isinstance(opened.data, ReplayData) and opened.data.is_in_order:
+            opened.data.check_borders()
         agent = config.agent
         actors = config.actors
         processor = make_step_processor(

@@ -407,13 +407,25 @@ def test_steps_that_agree_with_the_judge_but_for_rounding_are_taken(
     play(env, 1000, rewards=RewardTransform(0.05, 0.04))
 
 
-def test_costs_beside_the_goal_are_taken_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    play(Dense(cost=1.0))
+class CostsActions(gym.Wrapper[Any, Any, Any, Any]):
+    """Takes a little of each reward."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *ends = self.env.step(action)
+        return obs, float(reward) - 0.01, *ends
+
+
+@pytest.mark.parametrize(
+    ("env", "rows"), [(Dense(cost=1.0), r"3 of \d+"), (CostsActions(BitFlip(BITS)), r"\d+ of \d+")]
+)
+def test_costs_beside_the_goal_are_taken_and_said_once(
+    env: gym.Env[Any, Any], rows: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    play(env)
     (line,) = caplog.messages
     assert re.search(
-        r"^a step's reward is -1\.\d+ in its transition, and -0\.\d+ by compute_reward of the "
-        r"same goals \(so or similarly in 3 of \d+ steps\): relabelled transitions have the "
-        r"latter$",
+        r"^a step's reward is -\d\.\d+ in its transition, and -\d(\.\d+)? by compute_reward of the "
+        rf"same goals \(so or similarly in {rows} steps\): relabelled transitions have the latter$",
         line,
     )
 

@@ -267,6 +267,8 @@ def test_weights_behind_other_statistics_are_refused_with_the_setting(
         ({"hidden_sizes": [8]}, {}, "", False),  # other shapes, which are named
         ({"shared_encoder": False}, {}, "", False),  # of images, which there are none
         ({"network": "mlp"}, {}, "", False),  # as `auto` is here
+        ({}, {"critic_hidden_sizes": [16]}, "", False),  # as they are without
+        ({"memory_size": 64}, {}, "", False),  # of a memory that there is not
         ({"name": "td3", "policy_architecture": "layer_norm"}, {}, "", False),
     ],
 )
@@ -293,6 +295,17 @@ def test_arrays_that_would_compute_something_else_are_refused_with_the_setting(
     assert caught.value.key == f"agent.{refused}"
     before = {**usual, "policy_architecture": "mlp", **there}[refused]
     assert caught.value.fix.startswith(f"set agent.{refused}={before}, ")
+
+
+def test_code_that_the_other_run_names_is_not_run_to_compare_it(tmp_path: Path) -> None:
+    source = saved_model(tmp_path / "source", network="mlp")
+    file = source / "config.toml"
+    saved = file.read_text()
+    file.write_text(saved.replace('network = "mlp"', 'network = "gone_module:Net"'))
+    assert file.read_text() != saved
+    config = config_of(agent={"network": "mlp"}, learner={"init_from": str(source)})
+    lines = describe_initial_weights(config, environment_spaces(config.env))
+    assert lines[0].startswith("begins with ")
 
 
 def test_arrays_that_the_new_agent_has_no_place_for_are_named(tmp_path: Path) -> None:

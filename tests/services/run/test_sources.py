@@ -677,24 +677,45 @@ def test_a_changed_byte_in_an_npz_is_refused(tmp_path: Path) -> None:
     assert "CRC" in refusal(configuration(data=data), tmp_path / "run")
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_borders_that_a_file_of_ones_own_does_not_say_are_refused(
-    tmp_path: Path, n_step: int
-) -> None:
+def without_some_ends(out: Path) -> Path:
+    """A file of the user's own, of whose episodes three have no end."""
     rows = played()
     unsaid: dict[str, Any] = {name: rows[name].copy() for name in ("terminated", "truncated")}
     for flags in unsaid.values():
-        flags[4:15] = False  # the ends of three episodes
-    data = write_npz(tmp_path / "set.npz", rows, **NO_MAKERS, **unsaid)
-    why = refusal(configuration(data=data, **{"agent.n_step": n_step}), tmp_path / "run")
+        flags[4:15] = False
+    return write_npz(out / "set.npz", rows, **NO_MAKERS, **unsaid)
+
+
+def in_another_order(out: Path) -> Path:
+    """A file of the user's own, whose rows were shuffled."""
+    order = np.random.default_rng(0).permutation(EPISODES * STEPS)
+    mixed = {name: column[order] for name, column in played().items()}
+    return write_npz(out / "mixed.npz", mixed, **NO_MAKERS)
+
+
+def test_borders_that_a_file_of_ones_own_does_not_say_are_refused(tmp_path: Path) -> None:
+    several = {"agent.n_step": 3}
+    data = without_some_ends(tmp_path)
+    why = refusal(configuration(data=data, **several), tmp_path / "run")
     assert "row 4 is neither terminated nor truncated, and the following one did not" in why
     assert "(so in 3 rows); set truncated where an episode is cut" in why
-    order = np.random.default_rng(0).permutation(EPISODES * STEPS)
-    mixed = {name: column[order] for name, column in rows.items()}
-    data = write_npz(tmp_path / "mixed.npz", mixed, **NO_MAKERS)
+    data = in_another_order(tmp_path)
     assert "store its rows one after the other" in refusal(
-        configuration(data=data, **{"agent.n_step": n_step}), tmp_path / "run"
+        configuration(data=data, **several), tmp_path / "run"
     )
+
+
+@pytest.mark.parametrize("write", [without_some_ends, in_another_order])
+def test_single_steps_are_taken_in_any_order(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    config = configuration(data=write(tmp_path))
+    found = check_sources(config, tmp_path / "run", environment_spaces(config.env), new=False)
+    (said,) = (line for line in found.lines if "end no episode" in line)
+    assert said.endswith("each is taken as a step by itself, and no return is known")
+    run = start(config, tmp_path / "run")
+    assert len(rows_read(config, run.root)["reward"]) == EPISODES * STEPS
+    record = read_record(source_directory(config, run.root, "demos"))
+    assert record is not None
+    assert (record.episodes, record.return_mean) == (None, None)
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

@@ -75,6 +75,12 @@ class ValueScale:
         self._values.weight.mul_(factor)
         self._values.bias.mul_(factor).add_(offset)
 
+    def follow_learned(self, opt_steps: int) -> None:
+        """Take the values for learned ones, where they are after so many optimization steps:
+        versions before 0.4 did not count the blocks where no scale was wanted."""
+        if opt_steps:
+            self._blocks.clamp_(min=1.0)
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """All that resume needs, in place."""
         return {
@@ -338,6 +344,7 @@ class AppoAgent(SteppedAgent):
         self._normalizer.set_state(state["normalizer"], state["observed"])
         for name, tensor in self._scale.tensors().items():
             tensor.copy_(state["value_scale"][name])
+        self._scale.follow_learned(state["opt_steps"])
         block = state["block"]
         empty = torch.zeros(3, len(block["log_beta"]), device=self._clip.device)
         self._log_beta, self._advantages, self._targets = empty.unbind()
