@@ -49,9 +49,7 @@ DISK_LAGS = (
 )
 
 # Parts of the status before anything was measured.
-NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
-_NO_REPLAY = ReplayStatus(size=0, bytes=0)
 _NOT_MEASURED = ReplayStatus()
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
 _NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
@@ -167,7 +165,7 @@ class GatewayStatus:
 
     samples: Samples | None = None
     managers: tuple[ManagerStatus, ...] = ()
-    replay: ReplayStatus = _NO_REPLAY
+    replay: ReplayStatus = _NOT_MEASURED
     rates: Rates = _NO_SAMPLE_RATES
     limiter_reason: str = ""
     lag: Lag = _NO_LAG

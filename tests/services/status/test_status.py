@@ -40,7 +40,9 @@ from vedette_services.status.schema import (
 from vedette_services.status.status import (
     ActorStatus,
     Eval,
+    Lag,
     ManagerStatus,
+    ReplayStatus,
     Samples,
     Status,
     StopStatus,
@@ -73,10 +75,14 @@ def whole_status() -> Status:
     fleet.on_report(report, 0.0)
     table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "stop": {"target_return": 1}}
     config = RunConfig.model_validate(table)
-    gateway = GatewayStatus(samples=Samples(*[1] * 7), managers=fleet.status(1.0))
+    replay = ReplayStatus(size=1, bytes=1)
+    gateway = GatewayStatus(
+        samples=Samples(*[1] * 7), managers=fleet.status(1.0), replay=replay, lag=Lag(*[1.0] * 4)
+    )
     texts = {"played_by": "manager m", "shown_by": "manager n", "confirming": "version 1"}
     seen = Eval(**{f.name: texts.get(f.name, 1) for f in fields(Eval)})
-    learning = TrainerStatus(opt_steps=5, record={"loss": 1.0})
+    drawn = Lag(sample_mean=1.0, sample_p95=1.0, sample_max=1.0)
+    learning = TrainerStatus(epoch=1, opt_steps=5, record={"loss": 1.0}, lag=drawn)
     return assemble_status("r", config, learning, gateway, seen)
 
 
