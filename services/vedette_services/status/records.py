@@ -52,8 +52,7 @@ DISK_LAGS = (
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
 _NOT_MEASURED = ReplayStatus()
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
-_NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
-_NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
+_NO_LAG = Lag()
 _NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 _NO_EVALUATION = Eval()
@@ -121,7 +120,7 @@ class TrainerStatus:
     trained: TrainingTime = TrainingTime()
     rates: Rates = _NO_OPT_RATES
     time: Time = _NO_TIME
-    lag: Lag = _NO_LAG_DRAWN
+    lag: Lag = _NO_LAG
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = _NO_CHECKPOINT
     unsaved: str = ""
