@@ -57,7 +57,7 @@ class History:
         return bool(self.starts) and epoch > self.starts[-1][0]
 
     def _parted(self, epoch: int, opt_steps: int) -> int:
-        """The optimization step at which the way to an epoch's models leaves that to the weights."""
+        """The optimization step at which the models of an epoch leave this history."""
         later = [step for begun, step in self.starts if begun > epoch]
         return min([*later, opt_steps])
 
