@@ -66,6 +66,10 @@ SAID: dict[str, Any] = {
     },
     "time": {"training_s": 2.0, "optimizing_s": 1.0, "sampling_s": 0.5, "waiting_s": 0.2},
     "replay": {"size": 900, "capacity": 5000, "bytes": 90_000, "disk_lag_s": 2.5},
+    "sources": [
+        {"name": "demos", "size": 500, "share": 0.25, "episodes": 5, "return_mean": 200.0},
+        {"name": "corrections", "size": 7},
+    ],
     "limiter": {"samples_per_insert": 8.0, "state": "open", "reason": ""},
     "disk": {"free_bytes": 5000, "total_bytes": 90_000, "reserve_bytes": 800, "short": ""},
     "heartbeat": {"trainer_s": 0.5, "gateway_s": 0.1, "hung": 0, "reason": ""},
@@ -169,6 +173,8 @@ def test_names_are_paths_and_what_only_grows_is_a_counter(
     assert scraped["vedette_manager_window_bytes", manager] == 10
     assert scraped["vedette_actor_env_steps_total", manager | {("actor", "0")}] == 600
     assert scraped["vedette_record", frozenset({("name", "q_mean")})] == 9.0
+    assert scraped["vedette_source_share", frozenset({("source", "demos")})] == 0.25
+    assert scraped["vedette_source_size", frozenset({("source", "corrections")})] == 7
     assert scraped["vedette_phase", frozenset({("phase", "training")})] == 1.0
 
 

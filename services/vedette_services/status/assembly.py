@@ -153,7 +153,7 @@ def _limiter(
         reason = "" if learning.phase == "done" else ingest.limiter_reason
         state = "insert_waits" if reason else "open"
     return LimiterStatus(
-        samples_per_insert=drawn / max(1.0, inserted),
+        samples_per_insert=drawn / inserted if inserted > 0 else None,
         state=state,
         reason=reason,
         sample_waits=int(state == "sample_waits"),
