@@ -74,6 +74,8 @@ struct vedette {
     model arrived;               /* complete, not yet taken */
     uint64_t env_steps, episodes, acting_version, reconnects;
     double returns[RETURNS], report_return, report_length;
+    double return_sum; /* of all episodes with a finite return, which return_count counts */
+    uint64_t return_count;
     uint64_t report_episodes;
     bool evaluates;
     evaluation evaluation;

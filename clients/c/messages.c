@@ -250,7 +250,7 @@ size_t vd_write_batch_header(const vedette *v, const batch *b, uint8_t *header) 
 
 static void put_actor(mp_writer *w, vedette *v) {
     mp_put_list(w, 1);
-    mp_put_map(w, v->report_episodes ? 8 : 6);
+    mp_put_map(w, v->report_episodes ? 10 : 8);
     put_count(w, "id", 0);
     mp_put_text(w, "alive");
     mp_put_bool(w, !v->leaving);
@@ -258,6 +258,9 @@ static void put_actor(mp_writer *w, vedette *v) {
     put_count(w, "env_steps", v->env_steps);
     put_count(w, "episodes", v->episodes);
     put_count(w, "version", v->acting_version);
+    put_count(w, "returns", v->return_count);
+    mp_put_text(w, "return_sum");
+    mp_put_real(w, v->return_sum);
     if (!v->report_episodes) return;
     mp_put_text(w, "return_mean");
     mp_put_real(w, v->report_return / (double)v->report_episodes);

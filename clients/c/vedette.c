@@ -434,6 +434,10 @@ static void count_step(vedette *v, environment *e, double reward, bool ends) {
         v->report_return += e->total;
         v->report_length += (double)e->length;
         v->report_episodes++;
+        if (isfinite(e->total)) {
+            v->return_sum += e->total;
+            v->return_count++;
+        }
     }
     pthread_mutex_unlock(&v->mutex);
 }

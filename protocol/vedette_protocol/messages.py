@@ -127,7 +127,14 @@ class Batch(NamedTuple):  # made four times as fast as a frozen dataclass, thous
 
 @dataclass(frozen=True, slots=True)
 class ActorReport:
-    """State of one actor. Means are over the episodes since the last report, or None."""
+    """State of one actor.
+
+    Args:
+        return_mean, length_mean: of some of its last episodes, as many as the sender likes; None
+            before the first has ended.
+        returns: its episodes whose returns are in `return_sum`: those with a finite one.
+        return_sum: of the manager's start, as all counts are; None: not said.
+    """
 
     id: ActorIndex
     alive: bool
@@ -138,6 +145,8 @@ class ActorReport:
     return_mean: Mean = None
     length_mean: Mean = None
     error: Text = ""
+    returns: Count = 0
+    return_sum: Mean = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +213,10 @@ class Report:
     window_bytes: Count
     sequenced: Count
     base: Count = 0
-    actors: Annotated[tuple[ActorReport, ...], list_of(ActorReport, ACTORS_MAX, "actors")] = ()
+    actors: Annotated[
+        tuple[ActorReport, ...],
+        list_of(ActorReport, ACTORS_MAX, "actors", omitted=("returns", "return_sum")),
+    ] = ()
     limit: Count = 0
     features: Features = ()
     evaluation: Annotated[EvaluationReport | None, optional_map(EvaluationReport, "evaluation")] = (

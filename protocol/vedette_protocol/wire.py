@@ -116,9 +116,13 @@ def bit_map(bits_max: int) -> WireType:
     )
 
 
-def list_of(item: type, limit: int, what: str) -> WireType:
-    """Return the type of a list of at most `limit` maps, each of a dataclass `item`."""
-    fields = FieldMap(item, wire_types(item), f"one of the {what}")
+def list_of(item: type, limit: int, what: str, omitted: Sequence[str] = ()) -> WireType:
+    """Return the type of a list of at most `limit` maps, each of a dataclass `item`.
+
+    Args:
+        omitted: fields that are not sent where they have their defaults.
+    """
+    fields = FieldMap(item, wire_types(item), f"one of the {what}", omitted=omitted)
 
     def accepts(value: object) -> bool:
         return type(value) is list and len(value) <= limit

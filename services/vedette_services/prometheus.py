@@ -130,6 +130,8 @@ def metrics(status: Status) -> Iterator[Metric]:
     yield from _of_part(status, ())
     for name, value in status.record.items():
         yield Metric("record", (("name", _clean(name)),), value, "last recorded by the agent")
+    for source in status.sources:
+        yield from _of_part(source, (("source", source.name),), "source")
     for manager in status.managers:
         yield from _of_manager(manager)
     words = {"phase": status.phase, "exit_reason": status.exit_reason}

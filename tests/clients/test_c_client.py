@@ -393,6 +393,9 @@ def test_the_c_client_plays_evaluations_that_are_asked_for(built: Built, port: i
         assert found["length_mean"] == found["return_mean"], "each step of CartPole gives 1"
         assert 0 <= found["cut"] <= 11
         assert found["return_std"] <= found["return_max"] - found["return_min"]
+        (actor,) = learner.reported["actors"]
+        assert actor["returns"] == actor["episodes"] > 0
+        assert actor["episodes"] <= actor["return_sum"] <= actor["env_steps"], "each step gives 1"
         count = len(learner.kept)
         assert learner.until(lambda: len(learner.kept) > count + 10, limit=1000), "it goes on"
         learner.asks = {}

@@ -17,7 +17,10 @@ from vedette_protocol.codec import encode
 from vedette_protocol.messages import Batch, Message, ModelChunk, Report
 from vedette_protocol.schema import Schema
 
-OMITTED = ("evaluate", "evaluate_version", "evaluation", "ended", "safe", "runs")
+OMITTED = (
+    *("evaluate", "evaluate_version", "evaluation", "ended", "safe", "runs"),
+    *("returns", "return_sum"),
+)
 """Fields that are not sent where they have their defaults."""
 
 VECTORS = Path(__file__).parent / "vectors"

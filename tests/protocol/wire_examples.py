@@ -195,6 +195,10 @@ EXAMPLES: dict[str, Message] = {
         ),
     ),
     "report-of-late-samples": replace(REPORT, delay_s=12.5, failures=3),
+    "report-of-returns": replace(
+        REPORT,
+        actors=(ActorReport(0, True, 0, 2100, 21, 1500, 105.5, 105.0, "", 20, 2110.0),),
+    ),
     "report-of-an-ended-session": replace(
         REPORT, features=("outbox",), actors=(), sequenced=43, ended=True
     ),

@@ -18,6 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from vedette.local.daemons import free_port
+from vedette_services.config import RunConfig
 from vedette_services.errors import ServicesError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import (
@@ -26,8 +27,10 @@ from vedette_services.prometheus import (
     metrics,
     serve_metrics,
 )
+from vedette_services.status.assembly import assemble_status
+from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import decode
-from vedette_services.status.status import Checkpoint, Eval, SnapshotStatus, Status
+from vedette_services.status.status import Checkpoint, Eval, Samples, SnapshotStatus, Status
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,9 +58,18 @@ SAID: dict[str, Any] = {
         "lost": 4,
         "in_flight": 91,
     },
-    "rates": {"samples_per_sec": 5.5, "opt_steps_per_sec": 6.5, "samples_per_opt_step": 12.9},
+    "rates": {
+        "samples_per_sec": 5.5,
+        "opt_steps_per_sec": 6.5,
+        "opt_steps_per_sec_mean": 6.0,
+        "samples_per_opt_step": 12.9,
+    },
     "time": {"training_s": 2.0, "optimizing_s": 1.0, "sampling_s": 0.5, "waiting_s": 0.2},
     "replay": {"size": 900, "capacity": 5000, "bytes": 90_000, "disk_lag_s": 2.5},
+    "sources": [
+        {"name": "demos", "size": 500, "share": 0.25, "episodes": 5, "return_mean": 200.0},
+        {"name": "corrections", "size": 7},
+    ],
     "limiter": {"samples_per_insert": 8.0, "state": "open", "reason": ""},
     "disk": {"free_bytes": 5000, "total_bytes": 90_000, "reserve_bytes": 800, "short": ""},
     "heartbeat": {"trainer_s": 0.5, "gateway_s": 0.1, "hung": 0, "reason": ""},
@@ -154,13 +166,40 @@ def test_names_are_paths_and_what_only_grows_is_a_counter(
 ) -> None:
     none: frozenset[tuple[str, str]] = frozenset()
     manager = frozenset({("manager", "m"), ("host", 'h"1')})
-    assert scraped["vedette_opt_steps_total", none] == 70
+    assert scraped["vedette_opt_steps", none] == 70, "it falls to that of a checkpoint"
+    assert scraped["vedette_samples_inserted_total", none] == 900
     assert scraped["vedette_samples_in_flight", none] == 91
     assert scraped["vedette_lag_p95", none] == 2.0
     assert scraped["vedette_manager_window_bytes", manager] == 10
     assert scraped["vedette_actor_env_steps_total", manager | {("actor", "0")}] == 600
     assert scraped["vedette_record", frozenset({("name", "q_mean")})] == 9.0
+    assert scraped["vedette_source_share", frozenset({("source", "demos")})] == 0.25
+    assert scraped["vedette_source_size", frozenset({("source", "corrections")})] == 7
     assert scraped["vedette_phase", frozenset({("phase", "training")})] == 1.0
+
+
+def test_counts_of_the_run_are_not_served_before_they_are_known() -> None:
+    """A counter that falls to 0 and comes back has grown by all of it for Prometheus."""
+    table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}}
+    config = RunConfig.model_validate(table)
+
+    def found(learning: TrainerStatus, ingest: GatewayStatus) -> dict[str, float]:
+        status = assemble_status("r", config, learning, ingest, Eval())
+        return {m.name: m.value for m in metrics(status)}
+
+    opened = GatewayStatus(samples=Samples(*[5000] * 7), env_steps=6000)
+    resumed = TrainerStatus(epoch=2, opt_steps=99_000)
+    known = found(resumed, opened)
+    assert (known["env_steps"], known["samples_inserted"], known["opt_steps"]) == (
+        6000,
+        5000,
+        99000,
+    )
+    of_the_gateway = {"env_steps", *(name for name in known if name.startswith("samples_"))}
+    of_the_gateway |= {"rates_samples_per_opt_step"}
+    missing = known.keys() - found(resumed, GatewayStatus()).keys()
+    assert of_the_gateway <= missing
+    assert {"opt_steps", "version", "epoch"} <= known.keys() - found(TrainerStatus(), opened).keys()
 
 
 def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:

@@ -41,11 +41,25 @@ class History:
             epoch, version: the model that acted.
             opt_steps: of the weights.
         """
-        if self.starts and epoch > self.starts[-1][0]:
+        if self._is_later(epoch):
             return UNREACHED
-        later = [step for begun, step in self.starts if begun > epoch]
-        parted = min([*later, opt_steps])
+        parted = self._parted(epoch, opt_steps)
         return (opt_steps - parted) + abs(version - parted)
+
+    def lags(self, epoch: int, versions: NDArray[np.int64], opt_steps: int) -> NDArray[np.int64]:
+        """`lag` of several models of one epoch: ``(N,)`` of versions ``(N,)``."""
+        if self._is_later(epoch):
+            return np.full(len(versions), UNREACHED)
+        parted = self._parted(epoch, opt_steps)
+        return (opt_steps - parted) + np.abs(versions - parted)
+
+    def _is_later(self, epoch: int) -> bool:
+        return bool(self.starts) and epoch > self.starts[-1][0]
+
+    def _parted(self, epoch: int, opt_steps: int) -> int:
+        """The optimization step at which the models of an epoch leave this history."""
+        later = [step for begun, step in self.starts if begun > epoch]
+        return min([*later, opt_steps])
 
     def to_array(self) -> NDArray[np.int64]:
         """``(N, 2)``, for a checkpoint."""

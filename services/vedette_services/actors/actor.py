@@ -344,6 +344,8 @@ class ActorLoop:
                 version=self._loop.acting_on[1],
                 error=self._last_failure,
                 failures=self._failures,
+                returns=self._tally.returns,
+                return_sum=self._tally.return_sum,
             )
         )
 

@@ -42,6 +42,8 @@ class ActorStats:
         version: the version of the model it acts on; -1 before the first.
         error: a problem in spite of which it continues; "" if there is none.
         failures: of its environments, which were made again.
+        returns: the episodes whose returns are in `return_sum`: those with a finite one.
+        return_sum: the sum of their returns, undiscounted.
     """
 
     state: ActorState = "starting"
@@ -52,6 +54,8 @@ class ActorStats:
     version: int = -1
     error: str = ""
     failures: int = 0
+    returns: int = 0
+    return_sum: float = 0.0
 
     @property
     def waits_for_manager(self) -> bool:
@@ -67,13 +71,15 @@ class ActorStats:
 
 
 class RecentEpisodes:
-    """Returns and lengths of the last 100 episodes, and how many ended in all.
+    """Returns and lengths of the last 100 episodes; count and sum of all.
 
     A return that is not finite is left out: the learner would refuse every report with that mean.
     """
 
     def __init__(self) -> None:
         self.episodes = 0
+        self.returns = 0
+        self.return_sum = 0.0
         self._returns: deque[float] = deque(maxlen=_EPISODES_KEPT)
         self._lengths: deque[int] = deque(maxlen=_EPISODES_KEPT)
 
@@ -82,6 +88,8 @@ class RecentEpisodes:
             self.episodes += 1
             if abs(episode_return) <= _RETURN_MAX:
                 self._returns.append(episode_return)
+                self.returns += 1
+                self.return_sum += float(episode_return)
             self._lengths.append(length)
 
     @property

@@ -60,6 +60,8 @@ class ActorRecord:
     env_steps_before: int = 0  # of the processes before
     episodes_before: int = 0
     failures_before: int = 0
+    returns_before: int = 0
+    return_sum_before: float = 0.0
     error: str = ""
     last_error: str = ""  # in this run, of its processes and environments
     why_killed: str = ""
@@ -91,6 +93,8 @@ class ActorRecord:
             return_mean=self.stats.return_mean,
             length_mean=self.stats.length_mean,
             error=error[:_ERROR_CHARS],
+            returns=self.returns_before + self.stats.returns,
+            return_sum=self.return_sum_before + self.stats.return_sum,
         )
 
 
@@ -196,6 +200,8 @@ class Roster:
         actor.env_steps_before += played
         actor.episodes_before += actor.stats.episodes
         actor.failures_before += actor.stats.failures
+        actor.returns_before += actor.stats.returns
+        actor.return_sum_before += actor.stats.return_sum
         actor.stats = ActorStats(
             version=actor.stats.version,
             return_mean=actor.stats.return_mean,

@@ -10,7 +10,6 @@ from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_services.host.system import vedette_version
 from vedette_services.status.heartbeats import Liveness
 from vedette_services.status.records import (
-    NO_SAMPLES,
     GatewayStatus,
     SnapshotProgress,
     TrainerStatus,
@@ -22,6 +21,7 @@ from vedette_services.status.status import (
     LimiterStatus,
     Rates,
     ReplayStatus,
+    Samples,
     SnapshotStatus,
     SourceStatus,
     Status,
@@ -57,9 +57,9 @@ def assemble_status(
     snapshot = SnapshotStatus()
     if progress is not None:
         snapshot = snapshot_status(config.learner, progress, ingest, time.monotonic())
-    samples = ingest.samples or NO_SAMPLES
+    samples = ingest.samples or Samples()  # not known until the gateway has opened the replay
     inserted = samples.inserted or 0
-    steps = learning.opt_steps
+    steps = learning.opt_steps if learning.epoch else None
     capacity = config.replay.capacity
     window = config.actors
     warmup = 0 if config.replay.is_queue else config.learner.warmup_period
@@ -73,10 +73,10 @@ def assemble_status(
         run_id=run_id,
         env=config.env.id,
         agent=config.agent.name,
-        epoch=learning.epoch,
+        epoch=learning.epoch or None,
         version=steps,
         opt_steps=steps,
-        env_steps=ingest.env_steps,
+        env_steps=ingest.env_steps if ingest.samples else None,
         exit_reason=learning.exit_reason,
         phase=learning.phase,
         seconds=learning.trained.start_s,
@@ -93,7 +93,7 @@ def assemble_status(
         samples=samples,
         rejected_reason=ingest.rejected_reason,
         rates=merged(
-            Rates(samples_per_opt_step=inserted / max(1, steps)),
+            Rates(samples_per_opt_step=inserted / steps if ingest.samples and steps else None),
             _NO_OPT_STEPS if liveness.stands_still("trainer") else learning.rates,
             _NO_SAMPLES if liveness.stands_still("gateway") else ingest.rates,
         ),
@@ -153,7 +153,7 @@ def _limiter(
         reason = "" if learning.phase == "done" else ingest.limiter_reason
         state = "insert_waits" if reason else "open"
     return LimiterStatus(
-        samples_per_insert=drawn / max(1.0, inserted),
+        samples_per_insert=drawn / inserted if inserted > 0 else None,
         state=state,
         reason=reason,
         sample_waits=int(state == "sample_waits"),

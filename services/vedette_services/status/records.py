@@ -49,13 +49,10 @@ DISK_LAGS = (
 )
 
 # Parts of the status before anything was measured.
-NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
 _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
-_NO_REPLAY = ReplayStatus(size=0, bytes=0)
 _NOT_MEASURED = ReplayStatus()
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
-_NO_LAG_DRAWN = Lag(sample_mean=0.0, sample_p95=0.0, sample_max=0.0)
-_NO_LAG = Lag(mean=0.0, p95=0.0, max=0.0, seconds_mean=0.0)
+_NO_LAG = Lag()
 _NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 _NO_EVALUATION = Eval()
@@ -123,7 +120,7 @@ class TrainerStatus:
     trained: TrainingTime = TrainingTime()
     rates: Rates = _NO_OPT_RATES
     time: Time = _NO_TIME
-    lag: Lag = _NO_LAG_DRAWN
+    lag: Lag = _NO_LAG
     record: dict[str, float] = field(default_factory=dict)
     checkpoint: Checkpoint = _NO_CHECKPOINT
     unsaved: str = ""
@@ -167,7 +164,7 @@ class GatewayStatus:
 
     samples: Samples | None = None
     managers: tuple[ManagerStatus, ...] = ()
-    replay: ReplayStatus = _NO_REPLAY
+    replay: ReplayStatus = _NOT_MEASURED
     rates: Rates = _NO_SAMPLE_RATES
     limiter_reason: str = ""
     lag: Lag = _NO_LAG

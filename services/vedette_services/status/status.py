@@ -510,7 +510,7 @@ class Status(Part):
     agent: str = ""
     epoch: Count | None = gauge("starts of the trainer")
     version: Count | None = gauge("newest version of the model")
-    opt_steps: Count | None = counter("optimization steps")
+    opt_steps: Count | None = gauge("optimization steps; fewer once an older checkpoint is resumed")
     env_steps: Count | None = counter("environment steps")
     exit_reason: str = ""
     phase: str = ""

@@ -394,23 +394,23 @@ def summary_lines(summary: Status, run: str) -> list[str]:
 
 
 def final_report_lines(status: Status) -> list[str]:
-    """Return the lines for the log at the end of a run: upstream's averages over the epoch, in its
-    comma-separated form."""
-    duration_s = status.time.training_s or 0.0
-
-    def per_second(count: int | None) -> str:
-        return f"{(count or 0) / duration_s if duration_s > 0 else 0.0:.1f}"
-
-    opts = status.rates.opt_steps_per_sec_mean or 0.0
+    """Return the lines for the log at the end of a run: its averages over all starts, and the steps
+    of each actor since its manager's start, comma-separated."""
+    rates = step_rates(status)
+    lasted = trained_seconds(status)
     actors = [
-        f"{manager.id}/{actor.id}, {actor.env_steps}, {per_second(actor.env_steps)}, "
-        f"{duration_s:.1f} s"
+        f"{manager.id}/{actor.id}, {actor.env_steps}"
         for manager in status.managers
         for actor in manager.actors
     ]
     return [
         f"run {status.run_id} ended: {status.exit_reason}",
-        "samples/sec, opt_steps/sec, duration",
-        f"{per_second(status.samples.inserted)}, {opts:.1f}, {duration_s:.1f} s",
-        *(["actor_id, samples, samples/sec, duration", *actors] if actors else []),
+        "env_steps/sec, opt_steps/sec, duration",
+        f"{_plain(rates.env)}, {_plain(rates.opt)}, {_plain(lasted)} s",
+        *(["actor_id, env_steps", *actors] if actors else []),
     ]
+
+
+def _plain(number: float | None) -> str:
+    """Return a number without commas, for a line that they separate."""
+    return "-" if number is None else f"{number:.1f}"

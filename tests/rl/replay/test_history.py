@@ -25,6 +25,8 @@ CRASHED = History(((1, 0), (3, 300)))  # epoch 2 left nothing
 )
 def test_lag_counts_both_ways_from_the_fork(row: tuple[int, int], lag: int) -> None:
     assert CRASHED.lag(*row, opt_steps=350) == lag
+    epoch, version = row
+    assert CRASHED.lags(epoch, np.array([version] * 2), opt_steps=350).tolist() == [lag, lag]
 
 
 def test_the_earliest_later_start_is_where_a_branch_was_left() -> None:

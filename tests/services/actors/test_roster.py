@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -64,14 +65,19 @@ def test_an_actor_that_lived_long_starts_again_soon() -> None:
 def test_counts_go_on_over_restarts_and_the_reason_is_reported() -> None:
     roster = Roster(2)
     started(roster, 0.0)
-    roster.on_stats(1, ActorStats(state="playing", env_steps=40, episodes=3, version=8), 1.0)
+    stats = ActorStats(
+        state="playing", env_steps=40, episodes=3, version=8, returns=2, return_sum=30.0
+    )
+    roster.on_stats(1, stats, 1.0)
     assert roster.on_exited(1, 1, CAUSE, 1.0) == "ValueError: the sky fell"
     report = roster.reports()[1]
     assert (report.alive, report.env_steps, report.restarts) == (False, 40, 0)
+    assert (report.returns, report.return_sum) == (2, 30.0)
     assert report.error == "ValueError: the sky fell"
     started(roster, 2.0)
-    roster.on_stats(1, playing(2), 2.5)
+    roster.on_stats(1, replace(playing(2), returns=1, return_sum=-5.0), 2.5)
     report = roster.reports()[1]
+    assert (report.returns, report.return_sum) == (3, 25.0)
     assert (report.alive, report.env_steps, report.episodes, report.restarts) == (True, 42, 3, 1)
 
 
@@ -315,3 +321,4 @@ def test_returns_that_are_not_finite_are_left_out_of_the_mean() -> None:
     assert (tally.return_mean, tally.length_mean, tally.episodes) == (None, 5.0, 1)
     tally.add([(2.0, 5), (math.inf, 5), (1e308, 5), (-1e308, 5)])
     assert (tally.return_mean, tally.episodes) == (2.0, 5)
+    assert (tally.return_sum, tally.returns) == (2.0, 1)

@@ -16,6 +16,7 @@ from vedette_rl.rollout import RolloutLoop
 from vedette_rl.steps import NStep
 from vedette_rl.testing.inputs import ScriptedEnv
 from vedette_services.actors.actor import ActorLoop
+from vedette_services.actors.actor_stats import ActorStats
 from vedette_services.actors.batching import WholeRows
 from vedette_services.actors.handover import AllowedRuns
 
@@ -229,14 +230,17 @@ def test_an_actor_that_was_told_nothing_does_not_wait() -> None:
 def test_an_actor_that_waits_says_so_and_ends_when_it_is_told_to() -> None:
     models = Models()
     models.publish(1, 10)
-    told: list[str] = []
-    loop, slots = actor_of(models, lambda stats: told.append(stats.state))
+    told: list[ActorStats] = []
+    loop, slots = actor_of(models, told.append)
     slots.allowed_runs = AllowedRuns(1, 10, 1)
 
     def stop_once_it_waits(wait_s: float) -> None:
-        slots.stopped = "waiting for the next model" in told
+        slots.stopped = any(stats.state == "waiting for the next model" for stats in told)
 
     slots.poll = stop_once_it_waits  # type: ignore[method-assign]
     loop.run()
-    assert told[-1] == "ended"
+    assert told[-1].state == "ended"
     assert len(slots.batches) == 1
+    last = told[-1]
+    assert last.returns == last.episodes > 0
+    assert last.return_sum == pytest.approx(last.returns * (last.return_mean or 0.0))

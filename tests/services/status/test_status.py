@@ -40,7 +40,9 @@ from vedette_services.status.schema import (
 from vedette_services.status.status import (
     ActorStatus,
     Eval,
+    Lag,
     ManagerStatus,
+    ReplayStatus,
     Samples,
     Status,
     StopStatus,
@@ -73,11 +75,34 @@ def whole_status() -> Status:
     fleet.on_report(report, 0.0)
     table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}, "stop": {"target_return": 1}}
     config = RunConfig.model_validate(table)
-    gateway = GatewayStatus(samples=Samples(*[1] * 7), managers=fleet.status(1.0))
+    replay = ReplayStatus(size=1, bytes=1)
+    gateway = GatewayStatus(
+        samples=Samples(*[1] * 7), managers=fleet.status(1.0), replay=replay, lag=Lag(*[1.0] * 4)
+    )
     texts = {"played_by": "manager m", "shown_by": "manager n", "confirming": "version 1"}
     seen = Eval(**{f.name: texts.get(f.name, 1) for f in fields(Eval)})
-    learning = TrainerStatus(opt_steps=5, record={"loss": 1.0})
+    drawn = Lag(sample_mean=1.0, sample_p95=1.0, sample_max=1.0)
+    learning = TrainerStatus(
+        epoch=1, opt_steps=5, record={"loss": 1.0}, lag=drawn, limiter_origin=(0, 0)
+    )
     return assemble_status("r", config, learning, gateway, seen)
+
+
+def test_what_nothing_was_measured_of_is_not_known() -> None:
+    table = {"env": {"id": "CartPole-v1"}, "agent": {"name": "dqn"}}
+    config = RunConfig.model_validate(table)
+
+    def with_samples(inserted: int, sampled: int) -> Status:
+        learning = TrainerStatus(epoch=1, sampled=sampled)
+        ingest = GatewayStatus(samples=Samples(inserted=inserted))
+        return assemble_status("r", config, learning, ingest, Eval())
+
+    warmup = config.learner.warmup_period
+    warming_up = with_samples(warmup, 0)
+    assert warming_up.limiter.samples_per_insert is None
+    assert warming_up.lag == Lag()
+    assert with_samples(warmup + 10, 0).limiter.samples_per_insert == 0.0
+    assert with_samples(warmup + 10, 40).limiter.samples_per_insert == 4.0
 
 
 def paths(part: Any, *path: str) -> Iterator[str]:

@@ -273,6 +273,25 @@ def test_rates_are_of_the_last_seconds_and_of_a_run_that_has_ended_the_mean() ->
     )
 
 
+def test_the_averages_in_the_log_are_over_all_starts_of_the_run() -> None:
+    resumed = replace(
+        STATUS,
+        exit_reason="max_env_steps",
+        seconds=10.0,
+        run_seconds=2000.0,
+        time=Time(training_s=5.0),
+        rates=Rates(opt_steps_per_sec_mean=7.0),
+    )
+    lines = status_text.final_report_lines(resumed)
+    assert lines[:3] == [
+        "run a1 ended: max_env_steps",
+        "env_steps/sec, opt_steps/sec, duration",
+        "20.0, 0.6, 2000.0 s",
+    ]
+    assert lines[3:5] == ["actor_id, env_steps", "host-1/0, 0"]
+    assert status_text.final_report_lines(Status(exit_reason="interrupted"))[2] == "-, -, - s"
+
+
 def test_a_confirmation_is_said_once() -> None:
     evaluation = Eval(
         return_mean=499.6,

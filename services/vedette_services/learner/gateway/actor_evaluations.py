@@ -12,7 +12,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from vedette_protocol.messages import CONFIRM, EVALUATE, Buffer, EvaluationReport, Report
+from vedette_protocol.messages import (
+    CONFIRM,
+    EVALUATE,
+    ActorReport,
+    Buffer,
+    EvaluationReport,
+    Report,
+)
 from vedette_services.config.parts import EvaluationConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import EvaluationReportError
@@ -29,6 +36,9 @@ NO_EVALUATOR_S = 10.0
 
 RETURNS_OF_ACTORS = "returns of actors"
 """`Eval.played_by` where no evaluation was played."""
+
+_MEAN_EPISODES = 100
+"""The most episodes that an actor's mean return is over, of a manager that sends no sum."""
 
 _HELD_BYTES = 64 << 20  # of models that the asked manager may have taken
 _HELD_LEAST = 2
@@ -83,7 +93,7 @@ class _Member:
     Args:
         plays: it plays evaluations now.
         confirms: it can play the same model again, on fresh episodes.
-        episodes: the episodes that each actor had ended.
+        counted: each actor's report up to which its returns were counted.
         asked_at, rests_until: the times at which it was asked, and may be asked again.
         failed: why its last evaluation came to nothing; "" if it did not.
     """
@@ -92,7 +102,7 @@ class _Member:
     key: str
     plays: bool = False
     confirms: bool = False
-    episodes: dict[int, int] = field(default_factory=dict)
+    counted: dict[int, ActorReport] = field(default_factory=dict)
     asked_at: float = -math.inf
     rests_until: float = -math.inf
     failed: str = ""
@@ -527,14 +537,24 @@ class ActorEvaluations:
     # Returns of actors
 
     def _add_returns(self, member: _Member, report: Report) -> None:
-        """Add the episodes that ended since the last report."""
+        """Add the episodes that ended since those counted last."""
         episodes, total = self._returns
+        counted = {}
         for actor in report.actors:
-            ended = actor.episodes - member.episodes.get(actor.id, actor.episodes)
-            if actor.return_mean is not None and ended > 0:
-                episodes = episodes + ended
-                total = total + ended * actor.return_mean
-        member.episodes = {actor.id: actor.episodes for actor in report.actors}
+            before = member.counted.get(actor.id, actor)
+            counted[actor.id] = actor
+            if actor.return_sum is not None and before.return_sum is not None:
+                if actor.returns > before.returns:
+                    episodes += actor.returns - before.returns
+                    total += actor.return_sum - before.return_sum
+            elif actor.restarts != before.restarts:
+                continue  # its mean is over fewer episodes
+            elif actor.return_mean is None or actor.episodes - before.episodes < _MEAN_EPISODES:
+                counted[actor.id] = before  # episodes from before are in its mean
+            else:
+                episodes += _MEAN_EPISODES
+                total += _MEAN_EPISODES * actor.return_mean
+        member.counted = counted
         if member.plays:  # there is an evaluator, which counts instead
             episodes = 0
             total = 0.0

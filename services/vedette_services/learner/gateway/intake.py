@@ -63,14 +63,14 @@ class ValidatedBatches:
 
     Args:
         managers: the senders of the batches.
-        rows_by_version: valid rows, by the version of the model that made them.
+        rows_by_model: valid rows, by epoch and version of the model that made them.
         rows_by_manager: valid rows, by their sender.
     """
 
     blocks: list[Block] = field(default_factory=list)
     invalid: list[InvalidBatch] = field(default_factory=list)
     managers: set[str] = field(default_factory=set)
-    rows_by_version: Counter[int] = field(default_factory=Counter)
+    rows_by_model: Counter[tuple[int, int]] = field(default_factory=Counter)
     rows_by_manager: Counter[str] = field(default_factory=Counter)
 
 
@@ -157,8 +157,9 @@ class Intake:
             self._validate(batches[middle:], validated)
             return
         validated.blocks.append(block)
-        for version, count in Counter([batch.version for batch in batches]).items():
-            validated.rows_by_version[version] += count * block.rows
+        models = Counter([(batch.epoch, batch.version) for batch in batches])
+        for model, count in models.items():
+            validated.rows_by_model[model] += count * block.rows
         for manager, count in Counter([batch.manager for batch in batches]).items():
             validated.rows_by_manager[manager] += count * block.rows
 

@@ -373,8 +373,8 @@ class GatewayState:
         self._blocks += validated.blocks
         for manager in validated.managers:
             self.fleet.on_batch(manager, now)
-        for version, rows in validated.rows_by_version.items():
-            self.lag.on_inserted(version, self.position.version, rows, self._rates_clock(now))
+        for model, rows in validated.rows_by_model.items():
+            self.lag.on_inserted(model, self.position.version, rows, self._rates_clock(now))
         for manager, rows in validated.rows_by_manager.items():
             self._rejection_watch.on_inserted(manager, rows)
         for batch, error in validated.invalid:
@@ -481,7 +481,7 @@ class GatewayState:
 
     def on_model(self, run: Run, version: int, now: float) -> list[Frames]:
         """Note that the trainer has a newer model; announce the run if it is of another epoch."""
-        self.lag.on_published(version, self._rates_clock(now))
+        self.lag.on_published((run.epoch, version), self._rates_clock(now))
         self._published = version
         if self._run_grants is not None:
             self._run_grants.on_model(run.epoch, version, self.fleet.alive_actors, now)

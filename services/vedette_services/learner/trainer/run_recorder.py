@@ -207,12 +207,8 @@ class CurveRecorder:
             self._recorder.write(tagged(shown), env_steps)
         if now >= self._next and ingest.env_steps and self._pace.is_due("status", now):
             self._next = now + _EVERY_S
-            record = tagged(
-                assemble_status(self._run_id, self._config, learning, ingest, _NO_EVALUATION)
-            )
-            if not learning.opt_steps:
-                del record["samples_per_opt_steps"]  # there is none yet
-            self._recorder.write(record, env_steps)
+            status = assemble_status(self._run_id, self._config, learning, ingest, _NO_EVALUATION)
+            self._recorder.write(tagged(status), env_steps)
 
     def _record_evaluation(self, evaluation: Eval) -> None:
         counted = replace(evaluation, shown_return_mean=None)

@@ -23,6 +23,7 @@ from vedette_rl.core.learning import State, draw_wait_reason, look_at
 from vedette_rl.core.protocols import implements
 from vedette_rl.device.host_copy import Event, HostCopy, Pending, Reached, read_later
 from vedette_rl.device.loader import DeviceBatch, DeviceLoader, LoaderAhead
+from vedette_rl.replay.history import UNREACHED, History
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.mixed import MixedReplay
 from vedette_rl.replay.prioritized import PrioritizedReplay
@@ -184,7 +185,9 @@ class TrainingLoop:
         self._needs_samples = False
         self._began: float | None = None
         self._recent = RecentValues[_Times](RECENT_S, every_s=1.0)
-        self._lag = (0.0, 0.0, 0.0)  # mean, p95, max: of the rows drawn for the last record
+        self._history = History().begun(learning.epoch, agent.opt_steps)
+        self._rows_before = replay.inserted  # those of earlier starts have lower numbers
+        self._lag = Lag()  # of the rows drawn for the last record
         self._record: dict[str, float] = dict(learning.record)
         self._given: deque[Event] = deque()  # the ends of the newest steps
         self._unset = deque(
@@ -350,16 +353,35 @@ class TrainingLoop:
                 )
             td_errors = read_later(result.td_errors)
             self._unset.append(_UnreadErrors(opt_steps, loaded.indices, td_errors))
-        if result.record and loaded.lags is not None and len(loaded.lags):
-            lag = loaded.lags
-            self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
-        elif result.record and loaded.versions is not None:
-            made = loaded.versions[loaded.versions >= 0]  # rows of data sets are of no model
-            lag = opt_steps - made if len(made) else np.zeros(1)
-            self._lag = (float(lag.mean()), float(np.percentile(lag, 95)), float(lag.max()))
         if result.record:
+            self._lag = _summarize_lags(self._lags(loaded))
             self._unread.append(_UnreadRecord(opt_steps, result.record))
         self._read_records(_LATE_OPTS)
+
+    def _lags(self, loaded: DeviceBatch) -> NDArray[Any]:
+        """Optimization steps between the weights and the models behind the rows ``(N,)``, of which
+        rows of data sets have none.
+
+        Rows that are drawn at random say no epoch. Those of earlier starts are told by their
+        numbers, or by a version that this start has not reached.
+        """
+        if loaded.lags is not None:
+            return loaded.lags
+        versions = loaded.versions
+        if versions is None:
+            return np.zeros(0)
+        opt_steps = self._agent.opt_steps
+        is_earlier = versions > opt_steps
+        if versions.shape == loaded.indices.shape:  # of sequences it is not
+            is_earlier |= loaded.indices < self._rows_before
+        epoch = self._learning.epoch
+        made = versions >= 0
+        return np.concatenate(
+            [
+                self._history.lags(epoch - 1, versions[made & is_earlier], opt_steps),
+                self._history.lags(epoch, versions[made & ~is_earlier], opt_steps),
+            ]
+        )
 
     def _set_errors(self, until: int) -> None:
         """Set the TD errors of the steps up to this one, in their order; waits for them.
@@ -468,7 +490,7 @@ class TrainingLoop:
             sampled=self._sampled,
             rates=rates,
             time=spent,
-            lag=Lag(sample_mean=self._lag[0], sample_p95=self._lag[1], sample_max=self._lag[2]),
+            lag=self._lag,
             record=self._record,
             needs_samples=self._needs_samples,
             **changed,
@@ -532,3 +554,15 @@ def _is_saved(interval: int, opt_steps: int) -> bool:
 
 def _due(interval: int, opt_steps: int) -> bool:
     return interval > 0 and opt_steps % interval == 0
+
+
+def _summarize_lags(lags: NDArray[Any]) -> Lag:
+    """Return mean, 95th percentile and maximum of the drawn rows' lags; None: of no row."""
+    known = lags[lags < UNREACHED]
+    if not len(known):
+        return Lag()
+    return Lag(
+        sample_mean=float(known.mean()),
+        sample_p95=float(np.percentile(known, 95)),
+        sample_max=float(known.max()),
+    )

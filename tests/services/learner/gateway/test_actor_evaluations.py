@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from vedette_protocol.messages import CONFIRM, EVALUATE, ActorReport, EvaluationReport, Report
+from vedette_services.actors.actor_stats import RecentEpisodes
 from vedette_services.config import RunConfig
 from vedette_services.learner.gateway.actor_evaluations import (
     EVALUATION_FAILED_REST_S,
@@ -17,6 +19,7 @@ from vedette_services.learner.gateway.actor_evaluations import (
     ActorEvaluations,
     PublishedModel,
 )
+from vedette_services.status.status import Eval
 
 RUN_ID = "a-run"
 EPISODES = 4
@@ -485,7 +488,7 @@ def test_nobody_is_asked_once_the_learner_ends(bench: Bench) -> None:
 def test_without_evaluators_the_returns_of_trusted_managers_actors_count(bench: Bench) -> None:
     def play(episodes: int) -> None:
         for manager, mean in (("a", 40.0), ("stranger", 900.0)):
-            bench.actors[manager] = (ActorReport(0, True, 0, 0, episodes, 100, mean, 40.0),)
+            bench.actors[manager] = (of_episodes([mean] * episodes),)
             bench.report(manager, features=())
 
     play(3)
@@ -517,14 +520,67 @@ def test_without_evaluators_the_returns_of_trusted_managers_actors_count(bench: 
     assert bench.state.missing.startswith("no manager plays evaluations (2 here"), "at the end"
 
 
+def of_episodes(returns: list[float], *, says_sum: bool = True, restarts: int = 0) -> ActorReport:
+    """What an actor reports that has ended these episodes since its manager's start."""
+    tally = RecentEpisodes()
+    tally.add((value, 40) for value in returns)
+    mean, length = tally.return_mean, tally.length_mean
+    report = ActorReport(0, True, restarts, 0, tally.episodes, 100, mean, length)
+    if not says_sum:
+        return report
+    return replace(report, returns=tally.returns, return_sum=tally.return_sum)
+
+
+def evaluate_returns(bench: Bench) -> Eval | None:
+    """The evaluation that the actors' returns so far make, if they do."""
+    bench.publish(100)
+    bench.tick(2 * NO_EVALUATOR_S)
+    finished = bench.state.pop_finished()
+    return None if finished is None else finished.evaluation
+
+
+@pytest.mark.parametrize("before", [0.0, 500.0])
+def test_the_returns_of_actors_are_of_the_new_episodes_alone(before: float) -> None:
+    bench = Bench()
+    episodes = [before] * 200
+    for new in ([], [100.0], [110.0], [], [math.inf, 120.0], [130.0]):
+        episodes += new
+        bench.actors["a"] = (of_episodes(episodes),)
+        bench.report("a", features=())
+    found = evaluate_returns(bench)
+    assert found is not None
+    assert (found.return_mean, found.episodes) == (115.0, 4)
+
+
+def test_a_mean_without_a_sum_counts_once_all_of_its_episodes_are_new(bench: Bench) -> None:
+    episodes = [500.0] * 200
+
+    def play(new: int, restarts: int = 0) -> None:
+        episodes.extend([10.0] * new)
+        told = of_episodes(episodes, says_sum=False, restarts=restarts)
+        bench.actors["a"] = (told,)
+        bench.report("a", features=())
+
+    for new in (0, 20, 79):
+        play(new)
+    assert evaluate_returns(bench) is None
+    play(0, restarts=1)  # the mean of another process is over its own episodes, which are fewer
+    play(99, restarts=1)
+    assert evaluate_returns(bench) is None
+    play(1, restarts=1)
+    found = evaluate_returns(bench)
+    assert found is not None
+    assert (found.return_mean, found.episodes) == (10.0, 100)
+
+
 def test_returns_of_actors_do_not_count_while_an_evaluator_was_here_a_moment_ago(
     bench: Bench,
 ) -> None:
     bench.report("a")
-    bench.actors["b"] = (ActorReport(0, True, 0, 0, 0, 100, 40.0, 40.0),)
+    bench.actors["b"] = (of_episodes([]),)
     bench.report("b", features=())
     bench.present.remove("a")
-    bench.actors["b"] = (ActorReport(0, True, 0, 0, 50, 100, 40.0, 40.0),)
+    bench.actors["b"] = (of_episodes([40.0] * 50),)
     bench.report("b", features=())
     bench.publish(100)
     bench.tick(NO_EVALUATOR_S / 2)

@@ -49,7 +49,7 @@ def test_every_sound_batch_is_handed_on_and_no_other(sent: list[tuple[int, bool]
     ]
     assert handed_on == expected
     assert [b.seq for b, _ in found.invalid] == [s for s in range(len(sent)) if s not in expected]
-    assert found.rows_by_version == {10 * seq: sent[seq][0] for seq in expected}
+    assert found.rows_by_model == {(1, 10 * seq): sent[seq][0] for seq in expected}
     assert held.bytes == 0
     assert held.validate_held().blocks == []
 

@@ -18,7 +18,7 @@ from vedette_services.errors import ServicesError
 from vedette_services.learner.trainer import training_loop
 from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
 from vedette_services.status.records import TrainerStatus
-from vedette_services.status.status import Time
+from vedette_services.status.status import Lag, Time
 
 
 class CountingAgent:
@@ -112,10 +112,15 @@ class Around:
 
 
 def loop_of(
-    config: LearnerConfig, max_opts: int, ends_at: int = 10**9, replay: Replay | None = None
+    config: LearnerConfig,
+    max_opts: int,
+    ends_at: int = 10**9,
+    replay: Replay | None = None,
+    before: int = 0,
 ) -> tuple[TrainingLoop, Around, CountingAgent]:
     # an empty one is False
     agent = CountingAgent()
+    agent.opt_steps = before
     replay = Replay() if replay is None else replay
     around = Around(replay, ends_at)
     ticks = iter(range(10**9))
@@ -126,7 +131,7 @@ def loop_of(
         Gate(),  # type: ignore[arg-type]  # the limiter's one question asked here
         config,
         around,
-        learning=TrainerStatus(),
+        learning=TrainerStatus(epoch=2, opt_steps=before),
         max_opts=max_opts,
         samples_per_opt=8,
         clock=lambda: float(next(ticks)),
@@ -395,7 +400,40 @@ class OfNoModel(Replay):
 def test_rows_that_no_model_has_made_have_no_lag() -> None:
     loop, _, _ = loop_of(config(record_agent_info_interval=2), max_opts=6, replay=OfNoModel())
     lag = loop.run().lag
-    assert (lag.sample_mean, lag.sample_p95, lag.sample_max) == (0.0, 0.0, 0.0)
+    assert lag == Lag()
+
+
+class OfALostStart(Replay):
+    """Rows 0 to 7 are of a start that was killed."""
+
+    def __init__(self, versions: list[int]) -> None:
+        self.versions = np.array(versions)
+
+    def sample(self, batch_size: int) -> Sample:
+        drawn = super().sample(batch_size)
+        return replace(
+            drawn, columns={**drawn.columns, "version": self.versions}, indices=np.arange(8)
+        )
+
+
+@pytest.mark.parametrize(
+    ("version", "inserted", "lag"),
+    [
+        pytest.param(108, 0, 4 + 8, id="they come while this start runs"),
+        pytest.param(102, 8, 4 + 2, id="of a step that this start has done anew"),
+        pytest.param(90, 8, 14, id="of a step before both"),
+    ],
+)
+def test_rows_of_steps_that_a_kill_has_cost_are_far_from_the_weights(
+    version: int, inserted: int, lag: int
+) -> None:
+    """It goes on from step 100: the way to a lost model leads back there, and on to it."""
+    replay = OfALostStart([version] * 8)
+    replay.inserted = inserted
+    settings = config(record_agent_info_interval=1)
+    loop, _, _ = loop_of(settings, max_opts=104, replay=replay, before=100)
+    found = loop.run().lag
+    assert (found.sample_mean, found.sample_p95, found.sample_max) == (lag, lag, lag)
 
 
 class Sources(MixedReplay):
