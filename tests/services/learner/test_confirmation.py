@@ -107,6 +107,19 @@ def test_fresh_episodes_are_neither_those_of_evaluations_nor_of_one_another() ->
     assert not played & set(range(settings.seed + 1_000_000, settings.seed + 1_000_020))
 
 
+def test_the_seeds_that_evaluations_and_fresh_ones_play_are_known() -> None:
+    settings = config_of().evaluation
+    first = settings.fresh_seed(0)
+    for number in (0, 1, 24_999, 25_000):
+        assert settings.plays(settings.fresh_seed(number), 1, fresh=True)
+    assert not settings.plays(first, 500_000, fresh=False)
+    assert not settings.plays(first - 5, 5, fresh=True)
+    assert settings.plays(first - 5, 6, fresh=True)
+    assert not settings.plays(first + 500_000, 20, fresh=True)
+    assert settings.plays(settings.seed + 19, 1, fresh=False)
+    assert not settings.plays(settings.seed + 20, 1, fresh=False)
+
+
 class Played:
     """Plays what a test says: means by seed of the first episode; None: the run's own episodes."""
 
