@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
 import os
 import time
@@ -15,7 +16,10 @@ from typing import IO, Any
 
 from vedette_rl.core import Record
 from vedette_rl.errors import RecordingError
+from vedette_rl.storage.regular_files import find_torn_line
 from vedette_rl.storage.write_errors import describe_write_error
+
+log = logging.getLogger("vedette.recording")
 
 
 class Means:
@@ -116,7 +120,18 @@ class FileRecorder:
 
 
 class _LineRecorder(FileRecorder):
+    """A recorder of lines, which goes on in the file of an earlier start.
+
+    A line that this has not finished is removed: the first record would be glued to it, and half a
+    number is a number.
+    """
+
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+        self.path = Path(path)
+        with self._recording():
+            if (begin := find_torn_line(self.path)) is not None:
+                os.truncate(self.path, begin)
+                log.warning("%s: its last record was half written, and is removed", path)
         super().__init__(Path(path), "a", clock, encoding="utf-8", newline="")
 
     def _write_line(self, line: str) -> None:
