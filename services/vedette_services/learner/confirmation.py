@@ -68,8 +68,10 @@ class Confirmation:
             self._squares += fresh.episodes * (fresh.return_std**2 + distance**2)
         else:
             self._squares = None
-        is_counted = self._cut is not None and fresh.episodes_cut is not None
-        self._cut = self._cut + fresh.episodes_cut if is_counted else None
+        if self._cut is not None and fresh.episodes_cut is not None:
+            self._cut += fresh.episodes_cut
+        else:
+            self._cut = None
 
     def result(self) -> Eval:
         """Return the evaluation with what was confirmed. A model of which fresh episodes were
