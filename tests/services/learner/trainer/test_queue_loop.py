@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from queue_model import BATCH, STEPS, QueueWorld  # of tests/support
 
-from vedette_rl.core import Agent, ModelInfo, OptResult, State
+from vedette_rl.core import Agent, ModelInfo, OptResult, State, Total
 from vedette_rl.core.learning import BlockBatch, MinibatchPlace
 from vedette_rl.device.loader import make_loader
 from vedette_rl.replay.limiter import Limiter
@@ -178,4 +178,6 @@ def test_the_tags_of_a_queue_are_against_optimization_steps() -> None:
     assert own <= set(tags)
     assert [tag for tag in tags if not is_against_opt_steps(tag)] == []
     assert around.flushed == [4, 8, 12, 12]
+    totals = {tag for record in around.records for tag in record if type(record[tag]) is Total}
+    assert totals == counts, "of a flush that is put off the last counts, and means of the others"
     assert all(tags.count(tag) == 3 for tag in own), "once at a step"
