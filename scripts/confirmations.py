@@ -63,7 +63,8 @@ def end_run(curve: LearningCurve, confirm: int, rng: np.random.Generator) -> tup
             continue
         confirmation = Confirmation(Eval(return_mean=played), TARGET, confirm)
         while not confirmation.is_over:
-            confirmation.add(curve.play(true_mean, rng), EPISODES)
+            fresh = Eval(return_mean=curve.play(true_mean, rng), episodes=EPISODES)
+            confirmation.add(fresh)
         if confirmation.is_confirmed:
             return number, true_mean
     raise ValueError(f"a run does not end within {_EVALUATIONS_MAX:,} evaluations")

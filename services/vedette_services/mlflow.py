@@ -26,6 +26,7 @@ _AGAIN_AFTER_S = 15.0
 _PARAMETERS_PER_REQUEST = 100  # a server takes no more
 _PARAMETER_MAX_CHARS = 500  # in the oldest servers
 _TAG_MAX_CHARS = 5000
+_STATUS = {"failed": "FAILED", "interrupted": "KILLED"}
 _DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -86,8 +87,10 @@ class MlflowRecorder(SendingRecorder):
         metrics = [Metric(s.name, s.value, round(s.time_s * 1e3), s.step) for s in scalars]
         self._client.log_batch(self._run_id, metrics=metrics)
 
-    def finish(self) -> None:
-        self._client.set_terminated(self._run_id, "FINISHED", round(self._clock() * 1e3))
+    def finish(self, end: str) -> None:
+        if end:
+            status = _STATUS.get(end, "FINISHED")
+            self._client.set_terminated(self._run_id, status, round(self._clock() * 1e3))
 
     def describe(self, error: Exception) -> str:
         """Describe a failure without the login of the address, which MLflow's errors quote."""

@@ -31,6 +31,8 @@ _FINISH_S = 15.0
 _CLOSE_S = _INIT_S + _FINISH_S + 5.0
 _OFFLINE = ("offline", "dryrun", "disabled")
 _TEXT_MAX_CHARS = 20_000
+_EXIT_CODES = {"failed": 1, "interrupted": 255}
+"""By which W&B shows a run as failed, or as killed: 255 is its own after Ctrl-C."""
 
 
 class WandbRecorder(SendingRecorder):
@@ -106,8 +108,8 @@ class WandbRecorder(SendingRecorder):
                 self._defined.add(name)
             self._opened.log({**values, axis: step})
 
-    def finish(self) -> None:
-        self._opened.finish()
+    def finish(self, end: str) -> None:
+        self._opened.finish(exit_code=_EXIT_CODES.get(end, 0))
 
     @property
     def _opened(self) -> wandb.Run:

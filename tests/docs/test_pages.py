@@ -91,7 +91,14 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
     assert "Traceback" not in text, text
 
 
-_BESIDE_THE_STATUS = ("train/", "priority/", "sampling/", "replay/share_", "replay/return_")
+_BESIDE_THE_STATUS = (
+    "train/",
+    "priority/",
+    "queue/",
+    "sampling/",
+    "replay/share_",
+    "replay/return_",
+)
 
 
 def test_the_table_of_tags_names_what_is_recorded() -> None:

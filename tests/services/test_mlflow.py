@@ -54,6 +54,26 @@ def test_what_is_recorded_arrives_under_its_name_and_step(tmp_path: Path) -> Non
     assert server.authorizations == {"Basic bWU6c2VjcmV0"}
 
 
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("max_opts", "FINISHED"),
+        ("target_return", "FINISHED"),
+        ("failed", "FAILED"),
+        ("interrupted", "KILLED"),
+        ("", "RUNNING"),  # a recorder that is replaced: the run goes on
+    ],
+)
+def test_how_a_run_has_ended_is_its_status(tmp_path: Path, end: str, status: str) -> None:
+    with serving() as (server, uri):
+        for _ in range(2):  # an MLflow run that goes on is set to RUNNING
+            recorder = recorder_to(uri, tmp_path)
+            recorder.name_end(lambda: end)
+            recorder.write({"x": 1.0}, step=1)
+            recorder.close()
+        assert server.runs["run0"]["status"] == status
+
+
 def test_a_run_that_goes_on_goes_on_in_its_own_mlflow_run(tmp_path: Path) -> None:
     with serving() as (server, uri):
         for start, seed in enumerate((3, 4)):  # a changed parameter is refused, and said

@@ -200,6 +200,29 @@ def test_a_run_records_to_wandb_by_its_short_name(tmp_path: Path) -> None:
 
 
 @needs_wandb
+class Opened:
+    """A W&B run."""
+
+    exit_code: int | None = None
+
+    def finish(self, exit_code: int | None = None) -> None:
+        self.exit_code = exit_code
+
+
+@pytest.mark.parametrize(("end", "code"), [("max_opts", 0), ("failed", 1), ("interrupted", 255)])
+def test_how_a_run_has_ended_is_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, code: int
+) -> None:
+    opened = Opened()
+    monkeypatch.setattr(WandbRecorder, "check_environment", staticmethod(lambda _: None))
+    monkeypatch.setattr(WandbRecorder, "open", lambda recorder: None)
+    recorder = WandbRecorder(tmp_path)
+    recorder._wandb = opened  # type: ignore[assignment]  # what of it is used here
+    recorder.name_end(lambda: end)
+    recorder.close()
+    assert opened.exit_code == code
+
+
 def test_a_recorder_is_made_without_loading_wandb() -> None:
     code = "import sys, vedette_services.wandb; sys.exit('wandb' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -26,7 +26,7 @@ from vedette_services.run.finding import find_runs, is_run
 from vedette_services.run.overview import RunOverview, is_running, read_overview
 from vedette_services.status.client import StatusClient
 from vedette_services.status.schema import is_against_opt_steps, tagged
-from vedette_services.status.status import Status
+from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import describe_exit
 
 log = logging.getLogger("vedette.dashboard")
@@ -201,6 +201,8 @@ class _History:
     events: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=_EVENTS_MAX))
     epoch: int = 0
     evaluated: int | None = None
+    told: dict[str, float] = field(default_factory=dict)
+    shown: tuple[int | None, str] = (None, "")
 
     def add(self, status: Status) -> None:
         """Add a status: a point of each curve, and what has changed in the fleet."""
@@ -219,20 +221,29 @@ class _History:
         self._add_points(status, now)
 
     def _add_points(self, status: Status, now: float) -> None:
-        evaluation = tagged(status.eval)
+        evaluation = tagged(replace(status.eval, shown_return_mean=None))
+        shown = tagged(Eval(episodes=None, shown_return_mean=status.eval.shown_return_mean))
         numbers = tagged(status) | {f"train/{name}": x for name, x in status.record.items()}
         names: dict[bool, list[str]] = {
             True: [],
             False: [],
         }  # of curves against optimization steps, and of others
-        for name in numbers.keys() - evaluation.keys():
+        for name in numbers.keys() - evaluation.keys() - shown.keys():
             names[is_against_opt_steps(name)].append(name)
         self._add_row(names[False], status.env_steps, now, numbers)
         self._add_row(names[True], status.opt_steps, now, numbers)
-        if status.eval.version is not None and status.eval.version != self.evaluated:
+        if status.eval.version is not None:
+            is_new = status.eval.version != self.evaluated
+            # What fresh episodes have brought comes later, and may change the best one.
+            names_told = [n for n, x in evaluation.items() if is_new or self.told.get(n) != x]
             self.evaluated = status.eval.version
+            self.told = evaluation
             known = status.eval.env_steps
-            self._add_row([*evaluation], status.env_steps if known is None else known, now, numbers)
+            self._add_row(names_told, status.env_steps if known is None else known, now, numbers)
+        who = status.eval.shown_version, status.eval.shown_by
+        if who != self.shown:  # it stands where it came
+            self.shown = who
+            self._add_row([*shown], status.env_steps, now, numbers)
 
     def _add_row(
         self, names: list[str], step: int | None, now: float, numbers: Mapping[str, float]

@@ -244,4 +244,5 @@ class SteppedAgent:
             td_errors = ranks.gather(td_errors)
         if scalars is not None:
             ranks.average(scalars)
-        return OptResult(td_errors, {} if scalars is None else DeviceScalars(names, scalars))
+        found = {} if scalars is None else DeviceScalars(names, scalars, totals={LEFT_OUT})
+        return OptResult(td_errors, found)

@@ -24,6 +24,7 @@ from vedette_rl.core.learning import (
     Sample,
     SequenceAgent,
     State,
+    Total,
 )
 from vedette_rl.core.protocols import implements
 
@@ -46,6 +47,7 @@ __all__ = [
     "Step",
     "StepProcessor",
     "TdErrorPolicy",
+    "Total",
     "act_of",
     "empty_columns",
     "implements",

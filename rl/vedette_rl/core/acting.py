@@ -199,6 +199,7 @@ class Evaluation:
 
     @property
     def return_std(self) -> float:
+        """Deviation of the population, as numpy's: divided by the number of episodes."""
         return float(np.std(self.returns))
 
     @property

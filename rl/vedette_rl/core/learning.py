@@ -174,6 +174,13 @@ Record = Mapping[str, float]
 """Scalars by name."""
 
 
+class Total(float):
+    """A scalar that adds up, such as a count since the start: of those that are stored between two
+    flushes a recorder writes the last, and not the mean."""
+
+    __slots__ = ()
+
+
 class Recorder(Protocol):
     """A sink of records. `step` is env steps for curves of returns, optimization steps for losses.
 
@@ -190,7 +197,8 @@ class Recorder(Protocol):
         ...
 
     def store(self, record: Record) -> None:
-        """Keep scalars until the next flush, which writes the mean of each name."""
+        """Keep scalars until the next flush, which writes the mean of each name; of a `Total` the
+        last value."""
         ...
 
     def flush(self, step: int) -> None:

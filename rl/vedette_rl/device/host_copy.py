@@ -6,14 +6,14 @@ that it is done, so the loop that begins it continues meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core.learning import State
+from vedette_rl.core.learning import State, Total
 from vedette_rl.storage.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
@@ -182,10 +182,14 @@ class DeviceScalars(Mapping[str, float]):
     Args:
         names: the names of the scalars.
         values: ``(len(names),)``.
+        totals: names of those that add up.
     """
 
-    def __init__(self, names: tuple[str, ...], values: torch.Tensor) -> None:
+    def __init__(
+        self, names: tuple[str, ...], values: torch.Tensor, totals: Collection[str] = ()
+    ) -> None:
         self._names = names
+        self._totals = totals
         self._copy = read_later(values)
 
     @property
@@ -195,7 +199,8 @@ class DeviceScalars(Mapping[str, float]):
 
     @cached_property
     def _scalars(self) -> dict[str, float]:
-        return dict(zip(self._names, self._copy.array().tolist(), strict=True))
+        values = zip(self._names, self._copy.array().tolist(), strict=True)
+        return {name: Total(x) if name in self._totals else x for name, x in values}
 
     def __getitem__(self, name: str) -> float:
         return self._scalars[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
 import os
 import time
@@ -13,27 +14,37 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from vedette_rl.core import Record
+from vedette_rl.core import Record, Total
 from vedette_rl.errors import RecordingError
+from vedette_rl.storage.regular_files import find_torn_line
 from vedette_rl.storage.write_errors import describe_write_error
+
+log = logging.getLogger("vedette.recording")
 
 
 class Means:
-    """The mean of every value stored under a name: none is dropped between two flushes."""
+    """The mean of every value stored under a name: none is dropped between two flushes. Of a
+    `Total` it is the last."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
+        self._totals: dict[str, float] = {}
 
     def store(self, record: Record) -> None:
         """Add each value under its name."""
         for name, value in record.items():
+            if isinstance(value, Total):
+                self._totals[name] = float(value)
+                continue
             self._sums[name] = self._sums.get(name, 0.0) + float(value)
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def pop_means(self) -> dict[str, float]:
-        """Return the means, and start again."""
+        """Return the means and the last totals, and start again."""
         means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        means |= self._totals
+        self._totals = {}
         self._sums = {}
         self._counts = {}
         return means
@@ -116,7 +127,18 @@ class FileRecorder:
 
 
 class _LineRecorder(FileRecorder):
+    """A recorder of lines, which goes on in the file of an earlier start.
+
+    A line that this has not finished is removed: the first record would be glued to it, and half a
+    number is a number.
+    """
+
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+        self.path = Path(path)
+        with self._recording():
+            if (begin := find_torn_line(self.path)) is not None:
+                os.truncate(self.path, begin)
+                log.warning("%s: its last record was half written, and is removed", path)
         super().__init__(Path(path), "a", clock, encoding="utf-8", newline="")
 
     def _write_line(self, line: str) -> None:

@@ -344,13 +344,15 @@ def _read_csv(path: Path, bytes_max: int | None) -> tuple[CurveTable, list[str]]
     table = CurveTable()
     broken = 0
     lines, notes = _lines_of(path, bytes_max)
-    rows = csv.reader(line.replace("\0", "") for line in lines)
-    next(rows, None)  # the names of the columns
-    for row in rows:
+    next(lines, None)  # the names of the columns
+    for line in lines:
         try:
-            time_s, step, name, value = row
+            if not line.endswith("\n"):
+                raise ValueError("half a number is a number")
+            # one by one: an open quote in a broken line would take the next ones with it
+            ((time_s, step, name, value),) = csv.reader([line.replace("\0", "")])
             table.add([name], int(step), float(time_s), [float(value)])
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, csv.Error):
             broken += 1
     return table, _broken_lines(broken) + notes
 

@@ -47,7 +47,7 @@ class SendingRecorder:
                                                   #   open()
                                                   #   send_notes(hparams, texts)
                                                   #   send_scalars([...])    again and again
-        recorder.close()                          #   finish()
+        recorder.close()                          #   finish("done")
 
     Args:
         service: the service's name in the log.
@@ -72,6 +72,7 @@ class SendingRecorder:
         self._kept: deque[Scalar] = deque(maxlen=KEPT_MAX)
         self._hparams: dict[str, bool | float | str] = {}
         self._texts: dict[str, str] = {}
+        self._end: Callable[[], str] = lambda: "done"
         self._left_out = 0
         self._failing = False
         self._lock = threading.Lock()
@@ -96,8 +97,12 @@ class SendingRecorder:
         """Send scalars, in the order in which they were written."""
         raise NotImplementedError
 
-    def finish(self) -> None:
-        """Close the run at the service: nothing follows."""
+    def finish(self, end: str) -> None:
+        """Close the run at the service: nothing follows.
+
+        Args:
+            end: how it has ended, as `name_end` has it.
+        """
         raise NotImplementedError
 
     def describe(self, error: Exception) -> str:
@@ -133,6 +138,16 @@ class SendingRecorder:
         """Hand hyperparameters to the thread."""
         with self._lock:
             self._hparams.update(hparams)
+
+    def name_end(self, end: Callable[[], str]) -> None:
+        """Take what is asked how the run has ended, once the recorder is closed; without it, a
+        closed recorder is of a run that is done.
+
+        Args:
+            end: returns ``failed``, ``interrupted`` (it was stopped before its end), "" while it
+                goes on, or another word where it is done.
+        """
+        self._end = end
 
     def close(self) -> None:
         """Send what is left, for a bounded time, and end the thread."""
@@ -183,7 +198,7 @@ class SendingRecorder:
             self.send_scalars(some)
             self._remove_sent(some)
         if ending:
-            self.finish()
+            self.finish(self._end())
 
     def _remove_sent(self, sent: Sequence[Scalar]) -> None:
         """Remove scalars from the left; those dropped while they were sent are not left out."""

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import EPOCH, LEARNED, VERSION, Columns, empty_columns, row_dtype
-from vedette_rl.core.learning import MinibatchPlace, Sample, State
+from vedette_rl.core.learning import MinibatchPlace, Sample, State, Total
 from vedette_rl.errors import EmptyReplayError, QueueOverrunError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.history import History
@@ -388,7 +388,7 @@ class QueueReplay(DrawnRows):
 
     def stats(self) -> dict[str, float]:
         """Counts of rows, and the lag of the block's."""
-        counts = {name: float(n) for name, n in asdict(self.counts).items()}
+        counts = {name: Total(n) for name, n in asdict(self.counts).items()}
         return {**counts, "waiting": float(self.waiting), "lag_mean": float(self._lags.mean())}
 
     # State

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 DEPTH_MAX = 100
 _TOO_DEEP = f"it is nested more than {DEPTH_MAX} deep"
+_BLOCK_BYTES = 64 << 10
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -111,6 +112,28 @@ def _check_regular(path: Path, descriptor: int) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+def find_torn_line(path: Path) -> int | None:
+    """Return where the last line of a file begins, in bytes, if it has no end: its writer was
+    killed, or the disk was full. None where all lines are whole, or there is no regular file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if not is_regular(path):
+        return None
+    with open_regular(path) as file:
+        end = file.seek(0, os.SEEK_END)
+        block = b"\n"
+        begin = end
+        while begin and (begin == end or b"\n" not in block):
+            begin = max(0, begin - _BLOCK_BYTES)
+            file.seek(begin)
+            block = file.read(min(_BLOCK_BYTES, end - begin))
+            if block.endswith(b"\n") and begin + len(block) == end:
+                return None
+        return begin + block.rfind(b"\n") + 1 if end else None
 
 
 def open_new_to_append(path: Path) -> BinaryIO:

@@ -296,6 +296,22 @@ class EvaluationConfig(SettingsPart):
         block = number % max(1, _FRESH_EPISODES // self.episodes)
         return (self.seed + _FRESH_EPISODES + block * self.episodes) % 2**31
 
+    def plays(self, seed: int, episodes: int, *, fresh: bool) -> bool:
+        """Return True if evaluations play one of these episodes.
+
+        Args:
+            seed: of the first episode; the others count on.
+            fresh: those that confirm an evaluation count, too.
+        """
+        played = {self.seed: self.episodes}
+        if fresh:
+            blocks = max(1, _FRESH_EPISODES // self.episodes)
+            played[self.seed + _FRESH_EPISODES] = blocks * self.episodes
+        return any(
+            (seed - first) % 2**31 < count or (first - seed) % 2**31 < episodes
+            for first, count in played.items()
+        )
+
     @property
     def for_managers(self) -> dict[str, int | None]:
         """Return what a manager that plays evaluations needs to know."""

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import IO, Any
 
 from vedette_rl.module_search import add_search_folder, search_folders
+from vedette_rl.storage.regular_files import find_torn_line
 from vedette_rl.storage.system import lock_file, wait_readable
 from vedette_services.host import started_programs
 from vedette_services.host.limits import start_refused
@@ -68,7 +69,9 @@ def spawn(
     Raises:
         StartRefusedError: a limit of processes, descriptors or memory is reached.
     """
-    output: IO[bytes] | None = log.open("ab") if log is not None else None
+    output: IO[bytes] | None = log.open("ab", buffering=0) if log is not None else None
+    if log is not None and output is not None and find_torn_line(log) is not None:
+        output.write(b"\n")  # who wrote it before was killed in the middle of a line
     mark = started_programs.new_mark()
     try:
         process = subprocess.Popen(

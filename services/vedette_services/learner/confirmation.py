@@ -6,6 +6,7 @@ the same model have no part in that luck.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from vedette_services.config.run_config import RunConfig
@@ -28,6 +29,8 @@ class Confirmation:
     _played: int = 0
     _episodes: int = 0
     _total: float = 0.0
+    _squares: float | None = 0.0  # of distances from the hit's mean; None: not known
+    _cut: int | None = 0
 
     @property
     def return_mean(self) -> float:
@@ -44,11 +47,31 @@ class Confirmation:
         """True once the fresh episodes confirm it."""
         return self.is_over and self.return_mean >= self.target
 
-    def add(self, return_mean: float, episodes: int) -> None:
-        """Add a fresh evaluation of the same model."""
+    @property
+    def return_std(self) -> float | None:
+        """Deviation of the returns of all fresh episodes; None where it is not known."""
+        if self._squares is None or not self._episodes:
+            return None
+        distance = self.return_mean - float(self.hit.return_mean or 0)
+        return math.sqrt(max(0.0, self._squares / self._episodes - distance**2))
+
+    def add(self, fresh: Eval) -> None:
+        """Add a fresh evaluation of the same model: its mean and its number of episodes, and its
+        deviation and the number of episodes that were cut where they are known."""
+        assert fresh.return_mean is not None, "it has ended"
+        assert fresh.episodes is not None, "it has ended"
         self._played += 1
-        self._episodes += episodes
-        self._total += episodes * return_mean
+        self._episodes += fresh.episodes
+        self._total += fresh.episodes * fresh.return_mean
+        if self._squares is not None and fresh.return_std is not None:
+            distance = fresh.return_mean - float(self.hit.return_mean or 0)
+            self._squares += fresh.episodes * (fresh.return_std**2 + distance**2)
+        else:
+            self._squares = None
+        if self._cut is not None and fresh.episodes_cut is not None:
+            self._cut += fresh.episodes_cut
+        else:
+            self._cut = None
 
     def result(self) -> Eval:
         """Return the evaluation with what was confirmed. A model of which fresh episodes were
@@ -57,7 +80,9 @@ class Confirmation:
             self.hit,
             best_return_mean=self.return_mean,
             fresh_return_mean=self.return_mean if self._episodes else None,
+            fresh_return_std=self.return_std,
             fresh_episodes=self._episodes or None,
+            fresh_episodes_cut=self._cut if self._episodes else None,
             unconfirmed=int(self._episodes > 0 and self.return_mean < self.target),
             confirming="",
         )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vedette_rl.core import Evaluation, ModelInfo
 from vedette_rl.envs.failures import EnvironmentFailure
@@ -51,7 +52,7 @@ from vedette_services.status.records import (
     StatusRecordWriter,
     TrainerStatus,
 )
-from vedette_services.status.status import Eval
+from vedette_services.status.status import RETURNS_OF_ACTORS, Eval
 
 _POLL_S = 0.05
 _PROGRESS_EVERY_S = 1.0
@@ -342,10 +343,7 @@ class EvaluationResults:
             "version": model.version,
             "env_steps": evaluation.env_steps,
             "return_mean": evaluation.best_return_mean,
-            "return_std": evaluation.return_std,
-            "episodes": evaluation.episodes,
-            "episodes_cut": evaluation.episodes_cut,
-            "seed": self._seed,
+            **_episodes_ranked_by(evaluation, self._seed),
             "played_by": evaluation.played_by,
         }
         if evaluation.reached_return_mean is not None:
@@ -357,6 +355,29 @@ class EvaluationResults:
             log.warning("%s; tried again after the next evaluation", error)
             return
         self._unwritten = None
+
+
+def _episodes_ranked_by(evaluation: Eval, seed: int) -> dict[str, Any]:
+    """Return what is known of the episodes whose mean return ranks a model, as its header has it.
+
+    Args:
+        seed: of the run's own evaluations.
+    """
+    if evaluation.fresh_episodes:  # of several seeds
+        return {
+            "return_std": evaluation.fresh_return_std,
+            "episodes": evaluation.fresh_episodes,
+            "episodes_cut": evaluation.fresh_episodes_cut,
+            "fresh": True,
+        }
+    found = {
+        "return_std": evaluation.return_std,
+        "episodes": evaluation.episodes,
+        "episodes_cut": evaluation.episodes_cut,
+        "fresh": False,
+    }
+    explored = evaluation.played_by == RETURNS_OF_ACTORS  # in episodes of the actors' own seeds
+    return found if explored else {**found, "seed": seed}
 
 
 class ModelEvaluation:
@@ -502,7 +523,7 @@ class ModelEvaluation:
             self.cut_confirmation = isinstance(error, EvaluationCancelledError)
             self._end_confirmation(confirmation, epoch, model)
             return
-        confirmation.add(found.return_mean, found.episodes)
+        confirmation.add(summarize_evaluation(found))
         if confirmation.is_over:
             log.info("%s", confirmation.outcome())
             self._end_confirmation(confirmation, epoch, model)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vedette_rl.storage.atomic_files import replace_file, sync_directory
-from vedette_rl.storage.regular_files import open_regular
+from vedette_rl.storage.regular_files import find_torn_line, open_regular
 from vedette_rl.storage.system import sync_file
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.host.rate_limited_log import RateLimitedLog
@@ -92,7 +92,7 @@ class EventFile:
         try:
             with self._path.open("ab") as file:
                 new = file.tell() == 0
-                if not new and not _ends_with_a_line(self._path):
+                if find_torn_line(self._path) is not None:
                     text = "\n" + text  # a writer was killed in the middle of a line
                 file.write(text.encode())
                 file.flush()
@@ -178,12 +178,6 @@ def _cut(text: object) -> str:
 def _weight(event: RunEvent) -> int:
     """Return the number of events that this one stands for."""
     return int(event.who) if event.kind == "forgotten" and event.who.isdecimal() else 1
-
-
-def _ends_with_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"
 
 
 # Events of the fleet come from the gateway's status record, which the supervisor reads anyway.

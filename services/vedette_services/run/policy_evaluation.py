@@ -130,10 +130,11 @@ class PolicyEvaluation:
             return found, write_video(video, camera.frames(policy), camera.fps)
 
     def _fresh(self, found: Evaluation) -> bool:
-        """True if the run's own evaluations played none of these episodes."""
+        """True if the run's own evaluations, by which this model was selected, played none of these
+        episodes."""
         own = self.evaluation
-        begins_after = found.seed >= own.seed + own.episodes
-        return begins_after or found.seed + found.episodes <= own.seed
+        confirmed = self.meta.get("fresh", own.confirm > 0)  # release 0.3 did not say it
+        return not own.plays(found.seed, found.episodes, fresh=bool(confirmed))
 
 
 def evaluate_policy(

@@ -128,7 +128,9 @@ def tagged(part: Part) -> dict[str, float]:
     return {tag: float(value) for _, number, value in numbers(part) for tag in number.tags}
 
 
-_OF_OPT_STEPS = ("train/", "priority/", "replay/share_", "replay/return_")
+_OF_OPT_STEPS = ("train/", "priority/", "queue/", "sampling/", "replay/share_", "replay/return_")
+"""How the tags begin that the training loop and its learner write; all others are the status's."""
+
 _COSTS = frozenset({"average_opt_time", "average_sample_time"})
 
 

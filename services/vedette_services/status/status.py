@@ -284,6 +284,10 @@ class Rollout(Part):
     )
 
 
+RETURNS_OF_ACTORS = "returns of actors"
+"""`Eval.played_by` where no evaluation was played."""
+
+
 @dataclass(frozen=True, slots=True)
 class Eval(Part):
     """The last greedy evaluation and the best one. `played_by`: who played it, "" for the learner.
@@ -321,7 +325,9 @@ class Eval(Part):
     fresh_return_mean: float | None = gauge(
         "mean return of fresh episodes of that version", "", "eval/fresh_mean_reward", chart=_FRESH
     )
+    fresh_return_std: float | None = gauge("deviation of the returns of those fresh episodes")
     fresh_episodes: Count | None = gauge("fresh episodes of that version")
+    fresh_episodes_cut: Count | None = gauge("of them cut at evaluation.max_episode_steps")
     unconfirmed: Count = gauge(
         "evaluations at the target that fresh episodes did not confirm", default=0
     )

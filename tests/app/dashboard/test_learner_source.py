@@ -58,6 +58,32 @@ def test_an_evaluation_is_one_point_however_often_it_is_told(opened: Open) -> No
     assert curves["samples_total"].steps.tolist() == [1000, 1100, 1200]
 
 
+def test_what_fresh_episodes_have_brought_is_drawn_when_it_comes(opened: Open) -> None:
+    first = fleet_status(1, 1)
+    hit = replace(first.eval, return_mean=500.0, best_return_mean=10.0, version=7)
+    fresh = replace(hit, fresh_return_mean=480.0, fresh_episodes=20, best_return_mean=480.0)
+    source = opened(*(replace(first, eval=found) for found in (hit, hit, fresh, fresh)))
+    for _ in range(3):
+        source.ask()
+    curves = source.record("learner").curves
+    assert curves["eval/fresh_mean_reward"].values.tolist() == [480.0]
+    assert curves["eval/fresh_mean_reward"].steps.tolist() == [900]
+    assert curves["eval/mean_reward"].values.tolist() == [500.0]
+    assert curves["eval/best_mean_reward"].values.tolist() == [10.0, 480.0]
+
+
+def test_evaluations_that_are_only_shown_are_drawn_where_they_came(opened: Open) -> None:
+    first = fleet_status(1, 1)
+    told = [Eval(shown_return_mean=3.0, shown_version=v, shown_by="m") for v in (1, 1, 2)]
+    steps = (1000, 1001, 1002)
+    answers = [replace(first, eval=e, env_steps=n) for e, n in zip(told, steps, strict=True)]
+    source = opened(*answers)
+    for _ in range(2):
+        source.ask()
+    shown = source.record("learner").curves["eval/untrusted_mean_reward"]
+    assert shown.steps.tolist() == [1000, 1002]
+
+
 def test_the_fleets_changes_are_events(opened: Open) -> None:
     def manager(restarts: int) -> tuple[ManagerStatus, ...]:
         return (

@@ -16,7 +16,7 @@ from vedette_rl.agents.dqn.agent import DqnAgent, q_learning_target
 from vedette_rl.agents.dqn.config import DqnConfig
 from vedette_rl.agents.exploration import ExplorationConfig
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import TdErrorPolicy
+from vedette_rl.core import TdErrorPolicy, Total
 from vedette_rl.core.protocols import implements
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.errors import ModelMismatchError
@@ -293,6 +293,7 @@ def test_only_a_recorded_step_reads_scalars(vector_discrete: Spaces, make_batch:
         "steps_left_out",
     }
     assert all(np.isfinite(value) for value in record.values())
+    assert [name for name in record if isinstance(record[name], Total)] == ["steps_left_out"]
 
 
 @pytest.mark.parametrize("dueling", [False, True])

@@ -98,6 +98,38 @@ def test_lines_that_are_none_are_counted_and_left_out(tmp_path: Path) -> None:
     assert found.damage == ("records.csv: 3 lines are damaged and left out",)
 
 
+@pytest.mark.parametrize("cut", range(1, 40))
+@pytest.mark.parametrize("source", ["records.jsonl", "records.csv"])
+def test_a_record_that_a_kill_has_cut_costs_that_record_only(
+    source: str, cut: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / source
+    torn = False
+    for number, values in enumerate(((1.25, 2.25), (3.25, 4.25))):
+        recorder = RECORDERS[source](tmp_path)
+        for place, value in enumerate(values):
+            recorder.write({"a,b": value}, 10 * number + place)
+        recorder.close()
+        if not number:
+            file.write_bytes(file.read_bytes()[:-cut])
+            torn = not file.read_bytes().endswith(b"\n")
+            half = read_curves(tmp_path).curves.get("a,b")
+            kept = [] if half is None else half.values.tolist()
+            assert kept in ([1.25], []) or (source, cut, kept) == ("records.jsonl", 1, [1.25, 2.25])
+    found = read_curves(tmp_path)
+    assert found.damage == ()
+    assert found.curves["a,b"].values.tolist() in ([1.25, 3.25, 4.25], [3.25, 4.25])
+    assert found.curves["a,b"].times.tolist()[-2:] == [7.0, 7.0]
+    assert all(line.endswith("\n") for line in file.read_text().splitlines(keepends=True))
+    assert ("half written, and is removed" in caplog.text) == torn
+
+
+def test_an_open_quote_takes_no_other_line_with_it(tmp_path: Path) -> None:
+    lines = 'time_s,step,name,value\n1,1,"a,\n1,2,"a,b",3\n1,3,"a,b",4\n'
+    (tmp_path / "records.csv").write_text(lines)
+    assert read_curves(tmp_path).curves["a,b"].values.tolist() == [3.0, 4.0]
+
+
 def test_a_file_that_cannot_be_read_is_a_line_and_those_before_it_are_read(tmp_path: Path) -> None:
     recorder = TensorboardRecorder(tmp_path / "tensorboard", clock=lambda: 7.0)
     recorder.write({"x": 1.0}, 1)

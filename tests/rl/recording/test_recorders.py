@@ -14,7 +14,7 @@ import tensorboard.compat.proto.summary_pb2 as summaries  # type: ignore[import-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette_rl.core import Recorder
+from vedette_rl.core import Recorder, Total
 from vedette_rl.core.protocols import implements
 from vedette_rl.errors import RecordingError
 from vedette_rl.recording import (
@@ -23,6 +23,7 @@ from vedette_rl.recording import (
     TeeRecorder,
     TensorboardRecorder,
 )
+from vedette_rl.recording.file_recorder import Means
 from vedette_rl.recording.tensorboard import ScalarParser
 
 
@@ -90,6 +91,15 @@ def test_what_is_flushed_can_be_read_while_the_run_goes_on(tmp_path: Path) -> No
     recorder.flush(step=1)
     assert reader_of(tmp_path).Scalars("train/loss")[0].step == 1
     recorder.close()
+
+
+def test_of_what_adds_up_a_flush_writes_the_last_value_and_no_mean() -> None:
+    means = Means()
+    for steps in range(101):
+        means.store({"train/steps_left_out": Total(steps), "train/loss": float(steps)})
+    assert means.pop_means() == {"train/steps_left_out": 100.0, "train/loss": 50.0}
+    means.store({"train/loss": 2.0})
+    assert means.pop_means() == {"train/loss": 2.0}
 
 
 def test_csv_holds_a_line_a_value(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class SlowService(SendingRecorder):
             raise OSError("not now")
         self.steps += [scalar.step for scalar in scalars]
 
-    def finish(self) -> None:
+    def finish(self, end: str) -> None:
         pass
 
 

@@ -11,6 +11,7 @@ import pytest
 from vedette_rl.storage.regular_files import (
     DEPTH_MAX,
     check_depth,
+    find_torn_line,
     is_regular,
     open_regular,
     parse_json,
@@ -61,3 +62,23 @@ def test_the_deepest_that_is_read() -> None:
     check_depth({"a": [1, 2, {"b": "text"}], "c": {}})
     with pytest.raises(ValueError, match=f"more than {DEPTH_MAX} deep"):
         check_depth(nested(DEPTH_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("data", "begin"),
+    [
+        (b"", None),
+        (b"a\n", None),
+        (b"a\nb", 2),
+        (b"b", 0),
+        (b"a\n" + 200_000 * b"b", 2),
+        (200_000 * b"b", 0),
+        (b"a\n" + 65_535 * b"b", 2),
+        (b"a\n" + 65_536 * b"b", 2),
+        (200_000 * b"b" + b"\n", None),
+    ],
+)
+def test_a_line_without_an_end_is_found(tmp_path: Path, data: bytes, begin: int | None) -> None:
+    (tmp_path / "lines").write_bytes(data)
+    assert find_torn_line(tmp_path / "lines") == begin
+    assert find_torn_line(tmp_path / "missing") is None

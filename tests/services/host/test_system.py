@@ -12,6 +12,7 @@ import pytest
 
 from vedette_services.errors import UsageError
 from vedette_services.host import system
+from vedette_services.host.processes import spawn
 from vedette_services.host.system import (
     has_open,
     is_established,
@@ -97,3 +98,11 @@ def test_an_open_file_is_found_in_its_process(tmp_path: Path) -> None:
     with path.open("w"):
         assert has_open(os.getpid(), path.stat())
     assert not has_open(os.getpid(), path.stat())
+
+
+def test_a_log_goes_on_behind_a_line_that_a_kill_has_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("whole\nha")
+    for _ in range(2):
+        assert spawn([sys.executable, "-c", "print('new')"], log=log).wait(60) == 0
+    assert log.read_text() == "whole\nha\nnew\nnew\n"

@@ -11,6 +11,7 @@ import pytest
 from configurations import configured
 
 from vedette_rl.core import Evaluation, ModelInfo
+from vedette_rl.storage.state_file import check_state
 from vedette_services.config import RunConfig
 from vedette_services.learner import evaluator
 from vedette_services.learner.confirmation import begin_confirmation, mark_reached
@@ -57,7 +58,7 @@ def test_the_mean_of_fresh_episodes_stays_at_the_target_after_each_evaluation(
     assert confirmation is not None
     for value in means:
         assert not confirmation.is_over
-        confirmation.add(value, 20)
+        confirmation.add(Eval(return_mean=value, episodes=20))
     assert (confirmation.is_over, confirmation.is_confirmed) == (True, confirmed)
     result = confirmation.result()
     assert result.best_return_mean == pytest.approx(mean)  # it is ranked by fresh episodes alone
@@ -81,7 +82,8 @@ def test_repeated_testing_rarely_ends_a_run_below_its_target() -> None:
                     return True
                 continue
             while not confirmation.is_over:
-                confirmation.add(float(rng.normal(465.0, 40.0, 20).mean()), 20)
+                mean = float(rng.normal(465.0, 40.0, 20).mean())
+                confirmation.add(Eval(return_mean=mean, episodes=20))
             if confirmation.is_confirmed:
                 return True
         return False
@@ -103,6 +105,19 @@ def test_fresh_episodes_are_neither_those_of_evaluations_nor_of_one_another() ->
     assert len(played) == 200 * 20
     assert not played & set(range(settings.seed, settings.seed + 20))
     assert not played & set(range(settings.seed + 1_000_000, settings.seed + 1_000_020))
+
+
+def test_the_seeds_that_evaluations_and_fresh_ones_play_are_known() -> None:
+    settings = config_of().evaluation
+    first = settings.fresh_seed(0)
+    for number in (0, 1, 24_999, 25_000):
+        assert settings.plays(settings.fresh_seed(number), 1, fresh=True)
+    assert not settings.plays(first, 500_000, fresh=False)
+    assert not settings.plays(first - 5, 5, fresh=True)
+    assert settings.plays(first - 5, 6, fresh=True)
+    assert not settings.plays(first + 500_000, 20, fresh=True)
+    assert settings.plays(settings.seed + 19, 1, fresh=False)
+    assert not settings.plays(settings.seed + 20, 1, fresh=False)
 
 
 class Played:
@@ -179,6 +194,41 @@ def test_the_best_model_is_the_confirmed_one_and_luck_is_ranked_by_fresh_episode
     assert (kept.best_version, kept.reached_return_mean, kept.reached_episodes) == (120, 479.0, 4)
 
 
+def test_the_header_of_the_best_model_is_of_the_episodes_that_it_is_ranked_by(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The mean of one sample beside the deviation of another was no evaluation at all."""
+
+    def header(*means: float) -> tuple[Any, ...]:
+        best = tmp_path / "-".join(map(str, means))
+        play(evaluation_of(monkeypatch, best, Played(*means), confirm=2), 40)
+        kept = check_state(best)
+        assert "seed" in kept or kept["fresh"], "fresh episodes are of several seeds"
+        names = ("return_mean", "return_std", "episodes", "episodes_cut", "fresh")
+        return tuple(kept[name] for name in names)
+
+    assert header(400.0) == (400.0, 1.0, 2, 0, False)
+    assert header(500.0, 410.0) == (410.0, 1.0, 2, 0, True)
+    confirmed = header(500.0, 480.0, 486.0)
+    std = float(np.std([479.0, 481.0, 485.0, 487.0]))
+    assert confirmed == (483.0, pytest.approx(std), 4, 0, True)
+
+
+def test_a_deviation_that_no_fresh_evaluation_names_is_not_known() -> None:
+    confirmation = begin_confirmation(HIT, config_of())
+    assert confirmation is not None
+    confirmation.add(Eval(return_mean=480.0, return_std=1.0, episodes=20, episodes_cut=1))
+    assert (confirmation.result().fresh_return_std, confirmation.result().fresh_episodes_cut) == (
+        pytest.approx(1.0),
+        1,
+    )
+    confirmation.add(Eval(return_mean=480.0, episodes=20))
+    assert (confirmation.result().fresh_return_std, confirmation.result().fresh_episodes_cut) == (
+        None,
+        None,
+    )
+
+
 def test_what_is_being_confirmed_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     evaluation = evaluation_of(monkeypatch, tmp_path, Played(480.0, 478.0, 400.0))
     evaluation.evaluate(1, model(40), 400)
@@ -208,7 +258,7 @@ def test_a_run_ends_and_is_solved_by_what_was_confirmed_alone() -> None:
 def test_a_confirmation_that_was_given_up_says_nothing_of_luck() -> None:
     confirmation = begin_confirmation(HIT, config_of())
     assert confirmation is not None
-    confirmation.add(476.0, 20)
+    confirmation.add(Eval(return_mean=476.0, episodes=20))
     result = confirmation.result()
     assert (result.unconfirmed, result.reached_return_mean) == (0, None)
     stop = StopStatus(target_return=475.0)

@@ -83,7 +83,12 @@ def test_eval_plays_other_episodes_than_those_by_which_the_best_model_was_select
         found = json_of(arguments, capsys)
         assert found["seed"] >= own.seed + own.episodes
         assert (found["selected"], found["fresh_seeds"]) == (True, True)
-        for seed, fresh in ((0, True), (own.seed, False), (own.seed - 5, True)):
+        for seed, fresh in (
+            (0, True),
+            (own.seed, False),
+            (own.seed - 5, True),
+            (own.fresh_seed(3) - 4, False),
+        ):
             found = json_of([*arguments, "--seed", str(seed)], capsys)
             assert (found["seed"], found["fresh_seeds"]) == (seed, fresh)
     with pytest.raises(SystemExit):

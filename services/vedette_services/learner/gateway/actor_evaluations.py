@@ -24,7 +24,7 @@ from vedette_services.config.parts import EvaluationConfig
 from vedette_services.config.run_config import RunConfig
 from vedette_services.errors import EvaluationReportError
 from vedette_services.learner.confirmation import Confirmation, begin_confirmation, mark_reached
-from vedette_services.status.status import Eval
+from vedette_services.status.status import RETURNS_OF_ACTORS, Eval
 
 EVALUATION_FAILED_REST_S = 30.0
 """A manager whose evaluation failed is not asked again for so long."""
@@ -34,8 +34,6 @@ _FAILURES_EACH = 2  # an environment that exists once fails each time that a sec
 NO_EVALUATOR_S = 10.0
 """Without a trusted manager that plays evaluations for so long, the actors' returns count."""
 
-RETURNS_OF_ACTORS = "returns of actors"
-"""`Eval.played_by` where no evaluation was played."""
 
 _MEAN_EPISODES = 100
 """The most episodes that an actor's mean return is over, of a manager that sends no sum."""
@@ -462,18 +460,7 @@ class ActorEvaluations:
         counts = self._is_trusted(member)
         self._held = self._held[-1:]
         self._set_due(model.version, counts=counts)
-        result = Eval(
-            version=model.version,
-            env_steps=model.env_steps,
-            return_mean=report.return_mean,
-            return_std=report.return_std,
-            return_min=report.return_min,
-            return_max=report.return_max,
-            length_mean=report.length_mean,
-            episodes=report.episodes,
-            episodes_cut=report.cut,
-            played_by=f"manager {asked.manager}",
-        )
+        result = _result(report, asked, model)
         confirmation = None
         if counts and self._config is not None and not self._is_ending:
             confirmation = begin_confirmation(result, self._config)
@@ -516,8 +503,7 @@ class ActorEvaluations:
         asked: _Asked,
         now: float,
     ) -> None:
-        assert report.return_mean is not None, "the results were checked"
-        confirmation.add(report.return_mean, report.episodes)
+        confirmation.add(_result(report, asked, model))
         if not confirmation.is_over:
             self._ask_fresh(asked, model, now)
             return
@@ -590,6 +576,22 @@ class ActorEvaluations:
                 "no manager that plays evaluations has a key that evaluation.trusted names: "
                 "what they report is shown only: it decides nothing",
             )
+
+
+def _result(report: EvaluationReport, asked: _Asked, model: PublishedModel) -> Eval:
+    """Return a manager's evaluation, whose results were checked, as the status has it."""
+    return Eval(
+        version=model.version,
+        env_steps=model.env_steps,
+        return_mean=report.return_mean,
+        return_std=report.return_std,
+        return_min=report.return_min,
+        return_max=report.return_max,
+        length_mean=report.length_mean,
+        episodes=report.episodes,
+        episodes_cut=report.cut,
+        played_by=f"manager {asked.manager}",
+    )
 
 
 def check_results(report: EvaluationReport, episodes: int) -> None:

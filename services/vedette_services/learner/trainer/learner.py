@@ -91,7 +91,11 @@ from vedette_services.status.records import (
     TrainingTime,
 )
 from vedette_services.status.status import Eval, ReplayStatus, Samples, SourceStatus
-from vedette_services.status.stop_conditions import find_exit_reason, is_evaluated
+from vedette_services.status.stop_conditions import (
+    FAILED_REASON,
+    find_exit_reason,
+    is_evaluated,
+)
 
 log = logging.getLogger("vedette.trainer")
 
@@ -254,8 +258,11 @@ class Learner:
         )
         self._room = DiskRoom(run)
         self._load = LoadMeter(_gpu_memory(device), _gpu_share(device))
+        self._end = ""  # the `exit_reason`, once it is known
         self._recorder = SurvivingRecorder(
-            lambda: open_recorder(config, run.root, lambda: self._room.is_short)
+            lambda: open_recorder(
+                config, run.root, is_paused=lambda: self._room.is_short, end=lambda: self._end
+            )
         )
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
         self._pace = RecordPace(read_active_seconds(run), clock())
@@ -451,15 +458,23 @@ class Learner:
             tick_s=tick_s,
             clock=self._clock,
         )
-        try:
+        with self._ended_by_errors():
             with configured_arithmetic(self.config.learner, self._device), self._explained():
                 last = loop.run()
             if isinstance(self._loader, RankLoader):
                 self._loader.end()
             return last
-        except BaseException:
+
+    @contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        """Close recorder and journal at an error: what was recorded until then stays."""
+        try:
+            yield
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            self._end = "interrupted" if interrupted else FAILED_REASON
             self._flush_now()
-            self._recorder.close()  # what was recorded until now stays
+            self._recorder.close()
             self._end_journal("an error")
             raise
 
@@ -502,7 +517,7 @@ class Learner:
 
     def close(self, last: TrainerStatus) -> TrainerStatus:
         """Finish the last checkpoint, publish the last status and record the last evaluation."""
-        with self._explained():
+        with self._ended_by_errors(), self._explained():
             # On a slow disk this takes long, and rightly.
             if self._queue is not None:  # a sync may be waited for
                 self._peers.publish_status(self._with_place(self.status))
@@ -517,6 +532,7 @@ class Learner:
         self._peers.publish_status(last)
         self._flush_now()
         self._record_curves(self._clock(), last, *self._peers.read_status(), is_last=True)
+        self._end = last.exit_reason
         self._recorder.close()
         return last
 

@@ -55,8 +55,19 @@ class DescribingRecorder(Protocol):
         ...
 
 
+class EndingRecorder(Protocol):
+    """A recorder that also notes how the run has ended."""
+
+    def name_end(self, end: Callable[[], str]) -> None:
+        """Ask this when it is closed; the words are those of `exit_reason`, "" while it goes on."""
+        ...
+
+
 def open_recorder(
-    config: RunConfig, run: Path, is_paused: Callable[[], bool] = lambda: False
+    config: RunConfig,
+    run: Path,
+    is_paused: Callable[[], bool] = lambda: False,
+    end: Callable[[], str] = lambda: "",
 ) -> Recorder:
     """Open every recorder of `learner.recorders` behind one, and record the configuration as a
     text and, for recorders that take them, as hyperparameters.
@@ -64,6 +75,7 @@ def open_recorder(
     Args:
         run: the run's directory.
         is_paused: True while recorders into files of the run are to write nothing.
+        end: returns the run's `exit_reason`, "" while it goes on.
 
     Raises:
         UnknownNameError: a name is not known, or names no `Recorder`.
@@ -76,6 +88,8 @@ def open_recorder(
             recorder.write_hparams(hyperparameters(table))
         if implements(recorder, DescribingRecorder):
             recorder.describe_tags(describe_tag)
+        if implements(recorder, EndingRecorder):
+            recorder.name_end(end)
     tee = TeeRecorder(
         [
             PausingRecorder(recorder, is_paused) if isinstance(recorder, FileRecorder) else recorder

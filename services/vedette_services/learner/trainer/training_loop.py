@@ -196,6 +196,7 @@ class TrainingLoop:
         )
         self._unread: deque[_UnreadRecord] = deque()
         self._flushes: deque[int] = deque()  # those that wait for results of their steps
+        self._sampling_recorded = -1  # the step of the last flush with the replay's statistics
 
     def run(self) -> TrainerStatus:
         """Train to the end; returns the last status, with its `exit_reason`."""
@@ -444,8 +445,10 @@ class TrainingLoop:
         """Do the flushes that waited for results of earlier steps than this one."""
         while self._flushes and self._flushes[0] < opt_steps:
             flushed = self._flushes.popleft()
-            if record := _sampling_record(self._replay):
+            is_first = flushed != self._sampling_recorded  # the last flush may come again
+            if is_first and (record := _sampling_record(self._replay)):
                 self._callbacks.record(record, flushed)
+            self._sampling_recorded = flushed
             self._callbacks.flush(flushed)
 
     def _record_cost(self, opt_steps: int) -> None:

@@ -15,11 +15,10 @@ from vedette_services.config import RunConfig
 from vedette_services.learner.gateway.actor_evaluations import (
     EVALUATION_FAILED_REST_S,
     NO_EVALUATOR_S,
-    RETURNS_OF_ACTORS,
     ActorEvaluations,
     PublishedModel,
 )
-from vedette_services.status.status import Eval
+from vedette_services.status.status import RETURNS_OF_ACTORS, Eval
 
 RUN_ID = "a-run"
 EPISODES = 4
@@ -630,6 +629,7 @@ def test_a_hit_is_confirmed_by_the_same_manager_on_the_same_model() -> None:
     assert finished is not None
     found = finished.evaluation
     assert (found.version, found.reached_return_mean, found.reached_episodes) == (100, 5.5, 8)
+    assert (found.fresh_return_std, found.fresh_episodes, found.fresh_episodes_cut) == (1.0, 8, 0)
     assert finished.model.body == b"body 100"
     bench.tick()
     assert bench.asked()[2] == 200

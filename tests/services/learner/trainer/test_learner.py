@@ -27,7 +27,9 @@ from vedette_rl.device.loader import (
     make_loader,
 )
 from vedette_rl.envs.spaces import transition_dtype
-from vedette_rl.errors import CheckpointError
+from vedette_rl.errors import CheckpointError, DivergedError
+from vedette_rl.recording.file_recorder import JsonlRecorder
+from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.replay.uniform import UniformReplay
@@ -452,21 +454,66 @@ class EndingPeers:
     def mark_turn(self) -> None: ...
 
 
-def test_each_evaluation_that_ends_while_the_run_ends_is_recorded(tmp_path: Path) -> None:
+def learner_with(recorder: str, directory: Path) -> Learner:
     config = config_of("dqn", prioritized=False)
-    recorded = config.learner.model_copy(update={"recorders": ("jsonl",)})
-    fill(tmp_path, "dqn")
-    half = Half(tmp_path, config)
-    (tmp_path / "checkpoints").mkdir()
-    learner = Learner(
+    recorded = config.learner.model_copy(update={"recorders": (recorder,)})
+    fill(directory, "dqn")
+    half = Half(directory, config)
+    (directory / "checkpoints").mkdir()
+    return Learner(
         config.model_copy(update={"learner": recorded}),
-        RunDirectory(tmp_path),
+        RunDirectory(directory),
         "r",
         1,
         spaces=SPACES["dqn"],
         open_replay=lambda: half.replay,
         lasting=True,
     )
+
+
+ENDS: list[str] = []
+
+
+class Ending(JsonlRecorder):
+    """One that asks how the run has ended."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(run / "records.jsonl")
+
+    def name_end(self, end: Callable[[], str]) -> None:
+        self._ask = end
+
+    def close(self) -> None:
+        ENDS.append(self._ask())
+        super().close()
+
+
+class Failing(EndingPeers):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def publish_model(self, model: ModelInfo) -> None:
+        raise self.error
+
+
+def test_recorders_are_told_how_a_run_ends(tmp_path: Path) -> None:
+    ENDS.clear()
+    for number, reason in enumerate(("max_opts", "interrupted")):
+        learner = learner_with(f"{__name__}:Ending", tmp_path / str(number))
+        learner._peers = EndingPeers()
+        learner.tick(TrainerStatus())
+        learner.close(TrainerStatus(phase="done", exit_reason=reason))
+    for error in (DivergedError("loss is not finite", 3), KeyboardInterrupt()):
+        learner = learner_with(f"{__name__}:Ending", tmp_path / type(error).__name__)
+        learner._recorder.write({"x": 1.0}, 1)
+        with pytest.raises(type(error)):
+            learner.train(Failing(error), Limiter(0.0, 0, 0.0, 8))
+    assert ENDS == ["max_opts", "interrupted", "failed", "interrupted"]
+
+
+def test_each_evaluation_that_ends_while_the_run_ends_is_recorded(tmp_path: Path) -> None:
+    learner = learner_with("jsonl", tmp_path)
     learner._peers = peers = EndingPeers()
     learner.tick(TrainerStatus())
     peers.play(10)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import numpy as np
 import torch
 from queue_model import BATCH, STEPS, QueueWorld  # of tests/support
 
-from vedette_rl.core import Agent, ModelInfo, OptResult, State
+from vedette_rl.core import Agent, ModelInfo, OptResult, State, Total
 from vedette_rl.core.learning import BlockBatch, MinibatchPlace
 from vedette_rl.device.loader import make_loader
 from vedette_rl.replay.limiter import Limiter
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.status.records import TrainerStatus
+from vedette_services.status.schema import is_against_opt_steps
 
 CONFIG = LearnerConfig(sync_interval=1, eval_interval=0, save_interval=10**6)
 
@@ -63,6 +65,8 @@ class Around:
         self.batches = batches
         self.published: list[int] = []
         self.saved: list[tuple[int, int]] = []
+        self.records: list[dict[str, float]] = []
+        self.flushed: list[int] = []
 
     def publish(self, agent: Agent) -> None:
         self.published.append(agent.opt_steps)
@@ -74,9 +78,11 @@ class Around:
         self.world.replay.note_handed()
         self.world.say(self.world.replay.place)
 
-    def record(self, record: dict[str, float], opt_steps: int) -> None: ...
+    def record(self, record: dict[str, float], opt_steps: int) -> None:
+        self.records.append(record)
 
-    def flush(self, opt_steps: int) -> None: ...
+    def flush(self, opt_steps: int) -> None:
+        self.flushed.append(opt_steps)
 
     def tick(self, learning: TrainerStatus) -> str:
         if learning.phase == "waiting":
@@ -160,3 +166,18 @@ def test_a_step_without_memory_is_done_again_on_the_same_minibatch() -> None:
     _, undisturbed, _ = run_loop(batches=2)
     assert agent.given == undisturbed.given
     assert last.sampled == 32
+
+
+def test_the_tags_of_a_queue_are_against_optimization_steps() -> None:
+    around, _, _ = run_loop(
+        batches=6, config=CONFIG.model_copy(update={"flush_record_interval": 4})
+    )
+    tags = [tag for record in around.records for tag in record]
+    counts = {f"queue/{name}" for name in asdict(around.world.replay.counts)}
+    own = {*counts, "queue/waiting", "queue/lag_mean"}
+    assert own <= set(tags)
+    assert [tag for tag in tags if not is_against_opt_steps(tag)] == []
+    assert around.flushed == [4, 8, 12, 12]
+    totals = {tag for record in around.records for tag in record if type(record[tag]) is Total}
+    assert totals == counts, "of a flush that is put off the last counts, and means of the others"
+    assert all(tags.count(tag) == 3 for tag in own), "once at a step"

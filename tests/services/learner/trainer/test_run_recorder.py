@@ -139,12 +139,27 @@ def test_evaluations_that_ended_while_no_trainer_lived_are_recorded_by_the_next_
     assert [version for _, version in recorder.evaluations] == [1440.0, 1920.0]
 
 
+def test_a_flush_with_statistics_of_draws_goes_with_the_steps_that_were_lost(
+    tmp_path: Path,
+) -> None:
+    """Env steps are half of the optimization steps here."""
+    with closing(TensorboardRecorder(tmp_path)) as before:
+        for step in range(100, 1100, 100):
+            before.store({"train/loss": 1.0, "queue/waiting": 2.0, "sampling/mine": 3.0})
+            before.flush(step)
+            before.write({"samples_total": step / 2}, step // 2)
+    last = truncate_curves(tmp_path, 600)
+    assert (last.env_steps, dict(last.values)) == (500, {"samples_total": 500.0})
+
+
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
         ("train/loss", True),
         ("average_opt_time", True),
         ("priority/beta", True),
+        ("queue/waiting", True),
+        ("sampling/mine", True),
         ("rollout/ep_rew_mean", False),
         ("opt_steps_per_sec", False),
         ("eval/mean_reward", False),

@@ -1,6 +1,6 @@
 """The learner's loop, with an agent that only counts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,13 @@ from vedette_rl.core import Agent, ModelInfo, OptResult, Sample, State
 from vedette_rl.device.host_copy import HostCopy, Reached
 from vedette_rl.device.loader import CpuLoader, DeviceBatch
 from vedette_rl.replay.mixed import MixedReplay
+from vedette_rl.replay.prioritized import PrioritizedReplay
 from vedette_services.config.parts import LearnerConfig
 from vedette_services.errors import ServicesError
 from vedette_services.learner.trainer import training_loop
 from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
 from vedette_services.status.records import TrainerStatus
+from vedette_services.status.schema import is_against_opt_steps
 from vedette_services.status.status import Lag, Time
 
 
@@ -454,6 +456,67 @@ class Sources(MixedReplay):
 
     def stats(self) -> dict[str, float]:
         return {}
+
+
+class Reporting(Replay):
+    """A custom replay with statistics of its draws."""
+
+    def stats(self) -> dict[str, float]:
+        return {"coverage": 0.5}
+
+
+class ReportingPriorities(Weighted, PrioritizedReplay):  # type: ignore[misc]  # draws nothing but zeros
+    inserted = 0  # type: ignore[assignment]  # a property there
+
+    def __init__(self) -> None: ...
+
+    def __len__(self) -> int:
+        return self.inserted
+
+    def look(self) -> int:
+        return self.inserted
+
+    def stats(self) -> dict[str, float]:
+        return {"beta": 0.4, "max_priority": 1.0}
+
+
+class ReportingSources(Sources):
+    def __init__(self) -> None:
+        self.actors = ReportingPriorities()
+
+    def stats(self) -> dict[str, float]:
+        return {"share_demo": 0.25}
+
+    def update_priority(self, indices: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        self.actors.update_priority(indices, td_errors)
+
+
+LOSSES = {"train/loss", "average_opt_time", "average_sample_time"}
+PRIORITIES = {"priority/beta", "priority/max_priority"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (Replay, set()),
+        (Reporting, {"sampling/coverage"}),
+        (ReportingPriorities, PRIORITIES),
+        (ReportingSources, {"replay/share_demo", *PRIORITIES}),
+    ],
+)
+def test_every_tag_of_a_flush_is_against_optimization_steps(
+    kind: Callable[[], Replay], own: set[str]
+) -> None:
+    """The queue's are in test_queue_loop.py."""
+    intervals = config(record_agent_info_interval=1, flush_record_interval=2)
+    loop, around, agent = loop_of(intervals, max_opts=4, replay=kind())
+    agent.tells = True
+    loop.run()
+    tags = [tag for record in around.records for tag in record]
+    assert set(tags) == LOSSES | own
+    assert [tag for tag in tags if not is_against_opt_steps(tag)] == []
+    assert around.flushed == [2, 4, 4], "the last one has the costs"
+    assert all(tags.count(tag) == 2 for tag in own), "once at a step"
 
 
 class OneAhead:
