@@ -27,7 +27,7 @@ from vedette_services.prometheus import (
     metrics,
     serve_metrics,
 )
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known
 from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Checkpoint, Eval, Samples, SnapshotStatus, Status
@@ -184,7 +184,7 @@ def test_counts_of_the_run_are_not_served_before_they_are_known() -> None:
     config = RunConfig.model_validate(table)
 
     def found(learning: TrainerStatus, ingest: GatewayStatus) -> dict[str, float]:
-        status = assemble_status("r", config, learning, ingest, Eval())
+        status = assemble_known("r", config, learning, ingest, Eval())
         return {m.name: m.value for m in metrics(status)}
 
     opened = GatewayStatus(samples=Samples(*[5000] * 7), env_steps=6000)

@@ -740,7 +740,7 @@ def run_learner(
         if metrics is not None:
             from vedette_services.prometheus import serve_metrics
 
-            ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read))
+            ending_with_us.callback(serve_metrics(metrics, StatusReader(spec).read_known))
         try:
             status = supervisor.run(stop)
         except ServicesError as error:

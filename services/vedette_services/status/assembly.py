@@ -10,6 +10,8 @@ from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_services.host.system import vedette_version
 from vedette_services.status.heartbeats import Liveness
 from vedette_services.status.records import (
+    NO_LAG,
+    NO_SAMPLES,
     GatewayStatus,
     SnapshotProgress,
     TrainerStatus,
@@ -34,8 +36,8 @@ from vedette_services.status.wait_reason import describe_wait
 if TYPE_CHECKING:
     from vedette_services.config.run_config import RunConfig
 
-_NO_OPT_STEPS = Rates(opt_steps_per_sec=0.0)
-_NO_SAMPLES = Rates(samples_per_sec=0.0)
+_OPT_STEPS_STAND = Rates(opt_steps_per_sec=0.0)
+_SAMPLES_STAND = Rates(samples_per_sec=0.0)
 
 
 def assemble_status(
@@ -47,17 +49,47 @@ def assemble_status(
     liveness: Liveness = Liveness(),  # noqa: B008 - it is not changed
     progress: SnapshotProgress | None = None,
 ) -> Status:
-    """Make the status of a run from the records of its processes.
+    """Make the status of a run from the records of its processes, with 0 for what nothing was
+    counted or measured of yet: scripts compare these numbers.
 
     What a process that stands still measured last is not passed off as its rate now.
 
     Args:
         progress: of the snapshot; None: no process writes one.
     """
+    known = assemble_known(run_id, config, learning, ingest, evaluations, liveness, progress)
+    return replace(
+        known,
+        epoch=known.epoch or 0,
+        version=known.version or 0,
+        opt_steps=known.opt_steps or 0,
+        env_steps=known.env_steps or 0,
+        samples=merged(NO_SAMPLES, known.samples),
+        rates=merged(Rates(samples_per_opt_step=0.0), known.rates),
+        replay=merged(ReplayStatus(size=0, bytes=0), known.replay),
+        limiter=replace(known.limiter, samples_per_insert=known.limiter.samples_per_insert or 0.0),
+        lag=merged(NO_LAG, known.lag),
+    )
+
+
+def assemble_known(
+    run_id: str,
+    config: RunConfig,
+    learning: TrainerStatus,
+    ingest: GatewayStatus,
+    evaluations: Eval,
+    liveness: Liveness = Liveness(),  # noqa: B008 - it is not changed
+    progress: SnapshotProgress | None = None,
+) -> Status:
+    """Make a status of known numbers alone, for time series: what nothing was counted or measured
+    of yet is None, such as `samples` until the gateway has opened the replay.
+
+    Args: as `assemble_status` has them.
+    """
     snapshot = SnapshotStatus()
     if progress is not None:
         snapshot = snapshot_status(config.learner, progress, ingest, time.monotonic())
-    samples = ingest.samples or Samples()  # not known until the gateway has opened the replay
+    samples = ingest.samples or Samples()
     inserted = samples.inserted or 0
     steps = learning.opt_steps if learning.epoch else None
     capacity = config.replay.capacity
@@ -94,8 +126,8 @@ def assemble_status(
         rejected_reason=ingest.rejected_reason,
         rates=merged(
             Rates(samples_per_opt_step=inserted / steps if ingest.samples and steps else None),
-            _NO_OPT_STEPS if liveness.stands_still("trainer") else learning.rates,
-            _NO_SAMPLES if liveness.stands_still("gateway") else ingest.rates,
+            _OPT_STEPS_STAND if liveness.stands_still("trainer") else learning.rates,
+            _SAMPLES_STAND if liveness.stands_still("gateway") else ingest.rates,
         ),
         time=learning.time,
         replay=merged(

@@ -25,7 +25,7 @@ from vedette_services.learner.gateway.fleet import Fleet
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import PREFIX, metrics
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known, assemble_status
 from vedette_services.status.client import StatusClient
 from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import (
@@ -95,12 +95,16 @@ def test_what_nothing_was_measured_of_is_not_known() -> None:
     def with_samples(inserted: int, sampled: int) -> Status:
         learning = TrainerStatus(epoch=1, sampled=sampled)
         ingest = GatewayStatus(samples=Samples(inserted=inserted))
-        return assemble_status("r", config, learning, ingest, Eval())
+        return assemble_known("r", config, learning, ingest, Eval())
 
     warmup = config.learner.warmup_period
     warming_up = with_samples(warmup, 0)
     assert warming_up.limiter.samples_per_insert is None
     assert warming_up.lag == Lag()
+    begins = assemble_status("r", config, TrainerStatus(), GatewayStatus(), Eval())
+    compared = (begins.epoch, begins.opt_steps, begins.env_steps, begins.samples.inserted)
+    assert compared == (0, 0, 0, 0), "scripts compare them"
+    assert (begins.replay.size, begins.lag.mean, begins.limiter.samples_per_insert) == (0, 0.0, 0.0)
     assert with_samples(warmup + 10, 0).limiter.samples_per_insert == 0.0
     assert with_samples(warmup + 10, 40).limiter.samples_per_insert == 4.0
 

@@ -23,7 +23,7 @@ from vedette_services.config.saving import config_table
 from vedette_services.learner.trainer.record_pace import RecordPace
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.provenance import read_provenance
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known
 from vedette_services.status.learning_charts import describe_tag
 from vedette_services.status.records import (
     NO_ENDED_EVALUATIONS,
@@ -221,7 +221,7 @@ class CurveRecorder:
             self._recorder.write(tagged(shown), env_steps)
         if now >= self._next and ingest.env_steps and self._pace.is_due("status", now):
             self._next = now + _EVERY_S
-            status = assemble_status(self._run_id, self._config, learning, ingest, _NO_EVALUATION)
+            status = assemble_known(self._run_id, self._config, learning, ingest, _NO_EVALUATION)
             self._recorder.write(tagged(status), env_steps)
 
     def _record_evaluation(self, evaluation: Eval) -> None:
