@@ -71,6 +71,7 @@ def test_metrics_are_the_statuss_numbers_and_logs_say_where_they_come_from(
         "--metrics-port",
         port,
         "stop.target_return=1000",
+        "learner.record_agent_info_interval=10",  # lags of what is drawn are known from then on
     )
     manager = daemons.start(
         "actors", "actors", "--learner", address, "--count", 1, "--id", "{host}-m", *how

@@ -199,7 +199,6 @@ def test_a_run_records_to_wandb_by_its_short_name(tmp_path: Path) -> None:
     assert "seeds: run 0" in found["vedette.provenance"]
 
 
-@needs_wandb
 class Opened:
     """A W&B run."""
 
@@ -223,6 +222,7 @@ def test_how_a_run_has_ended_is_its_exit_code(
     assert opened.exit_code == code
 
 
+@needs_wandb
 def test_a_recorder_is_made_without_loading_wandb() -> None:
     code = "import sys, vedette_services.wandb; sys.exit('wandb' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -64,25 +64,36 @@ def plain_value(value: Any, path: tuple[str, ...] = ()) -> Any:  # any value of 
     raise NotPlainError(path, f"is {value!r}, of type {type(value).__name__}", _KINDS)
 
 
-def _without_nan_and_none(given: Any, path: str = "") -> None:  # any JSON
-    """Refuse what a configuration file cannot say, or what nobody means.
+def _leaves(given: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # any JSON
+    """Yield each value within tables and lists, and its place."""
+    inner = given.items() if isinstance(given, dict) else ()
+    if not isinstance(given, (dict, list)):
+        yield path, given
+    for key, value in enumerate(given) if isinstance(given, list) else inner:
+        yield from _leaves(value, f"{path}.{key}" if path else str(key))
+
+
+def refuse_none(given: Any, path: str) -> None:  # any JSON
+    """Refuse a None, which no configuration file can say.
+
+    Raises:
+        ValueError: names its place.
+    """
+    for place, value in _leaves(given, path):
+        if value is None:
+            raise ValueError(f"{place!r} is None, which no configuration file has: leave it out")
+
+
+def _plain_kwargs(given: Any) -> Any:  # whatever was given; pydantic checks what comes out
+    """Arguments as a configuration file has them.
 
     A nan, which equals nothing, would be a change of the settings at each resume; and nobody means
     it who types the word.
     """
-    if isinstance(given, float) and math.isnan(given):
-        raise ValueError(f"{path!r} is read as the number nan; write '\"nan\"' for the word")
-    if given is None:
-        raise ValueError(f"{path!r} is None, which no configuration file has: leave it out")
-    inner = given.items() if isinstance(given, dict) else ()
-    for key, value in enumerate(given) if isinstance(given, list) else inner:
-        _without_nan_and_none(value, f"{path}.{key}" if path else str(key))
-
-
-def _plain_kwargs(given: Any) -> Any:  # whatever was given; pydantic checks what comes out
-    """Arguments as a configuration file has them."""
     plain = plain_value(given)
-    _without_nan_and_none(plain)
+    for place, value in _leaves(plain):
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"{place!r} is read as the number nan; write '\"nan\"' for the word")
     return plain
 
 

@@ -320,7 +320,8 @@ def config_from_table(
         config = RunConfig.model_validate({**alone, **parts}, strict=True)
     except ValidationError as e:
         explained = explain_errors(e, RunConfig, "", known)
-        wrong += [error for error in explained if error.key.partition(".")[0] not in classes]
+        refused = classes.keys() - parts.keys()  # what is wrong with these is known
+        wrong += [error for error in explained if error.key.partition(".")[0] not in refused]
     raise_errors([*wrong, *_errors_beside(wrong, table, tries, probe)] if wrong else [])
     return config
 

@@ -14,6 +14,7 @@ from vedette_rl.envs.config import EnvConfig
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.settings.key_suggestions import KnownKeys
 from vedette_rl.settings.part import SettingsPart, known_keys
+from vedette_rl.settings.plain_values import refuse_none
 from vedette_services.config.parts import (
     ActorsConfig,
     EvaluationConfig,
@@ -143,6 +144,16 @@ class RunConfig(BaseModel):
         if self.replay.is_queue:
             told["run_length"] = self.replay.sequence
         return self.actors.model_copy(update=told)
+
+    @field_validator("env", "replay")
+    @classmethod
+    def _can_be_saved(cls, given: Any) -> Any:  # either part
+        if isinstance(given, EnvConfig):
+            for place, wrapper in enumerate(given.wrappers):
+                refuse_none(wrapper.kwargs, f"wrappers.{place}.kwargs")
+            refuse_none(given.reset_options, "reset_options")
+        refuse_none(given.kwargs, "kwargs")
+        return given
 
     @field_validator("agent", mode="before")
     @classmethod

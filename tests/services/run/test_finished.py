@@ -181,7 +181,8 @@ def test_the_replay_is_exported_a_column_an_array(
         main(["export", str(tmp_path), "--what", "replay", "--format", "npz", "--out", str(out)])
     assert not left.value.code, capsys.readouterr().err
     with np.load(out) as columns:
-        assert set(columns) == {"obs/a", "action", "version"}
+        of_rewards = {"reward_scale", "reward_clip"}
+        assert set(columns) == {"obs/a", "action", "version", *of_rewards}
         assert columns["action"].tolist() == list(range(2, 12))
         assert columns["obs/a"][0].tolist() == [2.0, -2.0]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
