@@ -86,7 +86,7 @@ from vedette_services.run.sources import (
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.simulation.hosts import GatewayHost, ManagerHost
 from vedette_services.simulation.network import MemoryNetwork, VirtualClock
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known, counted
 from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Status
 from vedette_services.status.stop_conditions import (
@@ -523,9 +523,10 @@ class InProcessRun:
 
     def status(self) -> Status:
         """The status as of the last refresh."""
-        return assemble_status(
+        known = assemble_known(
             self.run_id, self.config, self._trainer, self._gateway_status, self._evaluation.status
         )
+        return counted(known)
 
     def _refresh(self) -> None:
         """Collect the statistics of the actors and of the gateway."""

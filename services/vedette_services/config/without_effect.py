@@ -47,9 +47,7 @@ def settings_without_effect(
         action: of the environment; None: it is not known.
         in_process: the run is of one process.
     """
-    unused = [*_unused_by_daemons(config), *_unused_by_agent(config.agent, action)]
-    if observation is not None and isinstance(config.agent, NetworkConfig):
-        unused += _unused_by_input(config.agent, observation)
+    unused = [*_unused_by_daemons(config), *_unused_with(config.agent, observation, action)]
     if in_process:
         unused.append((_OF_DAEMONS, "--in-process starts no daemons, and its replay is in memory"))
         if not config.replay.is_queue:
@@ -61,10 +59,17 @@ def settings_without_effect(
 
 def unused_keys_of_agent(agent: AgentConfig, spaces: Spaces) -> frozenset[str]:
     """The keys of `agent` that change nothing with these spaces, whatever their values."""
-    unused = [*_unused_by_agent(agent, spaces.action)]
-    if isinstance(agent, NetworkConfig) and isinstance(agent.network, str):
-        unused += _unused_by_input(agent, spaces.observation)
+    built_in = isinstance(agent, NetworkConfig) and isinstance(agent.network, str)
+    unused = _unused_with(agent, spaces.observation if built_in else None, spaces.action)
     return frozenset(key for keys, _ in unused for key in keys.split())
+
+
+def _unused_with(
+    agent: AgentConfig, observation: gym.Space[Any] | None, action: gym.Space[Any] | None
+) -> Unused:
+    yield from _unused_by_agent(agent, action)
+    if observation is not None and isinstance(agent, NetworkConfig):
+        yield from _unused_by_input(agent, observation)
 
 
 def _non_default(config: RunConfig, key: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from vedette_rl.errors import CheckpointError, LatestValueFormatError, MapSpaceE
 from vedette_rl.storage.state_file import check_state
 from vedette_services.host.system import process_state
 from vedette_services.run.directory import LearnerSpec, RunDirectory
-from vedette_services.status.assembly import assemble_known, assemble_status
+from vedette_services.status.assembly import assemble_known, counted
 from vedette_services.status.heartbeats import HeartbeatReader, Liveness
 from vedette_services.status.records import (
     PROCESSES,
@@ -99,17 +98,14 @@ class StatusReader:
         self.heartbeats = HeartbeatReader(spec.run.heartbeat_map, process_state)
 
     def read(self) -> Status:
-        """The status of the run."""
-        return self._assembled(assemble_status)
+        """The status of the run, as it is sent."""
+        return counted(self.read_known())
 
     def read_known(self) -> Status:
         """The status of known numbers alone; see `assemble_known`."""
-        return self._assembled(assemble_known)
-
-    def _assembled(self, assemble: Callable[..., Status]) -> Status:
         learning = self.learning.read()
         over = learning.phase == "done"
-        return assemble(
+        return assemble_known(
             self._spec.run_id,
             self._spec.config,
             learning,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from vedette_protocol.limits import PROTOCOL_VERSION
 from vedette_services.host.system import vedette_version
 from vedette_services.status.heartbeats import Liveness
 from vedette_services.status.records import (
-    NO_LAG,
-    NO_SAMPLES,
     GatewayStatus,
     SnapshotProgress,
     TrainerStatus,
@@ -20,6 +18,7 @@ from vedette_services.status.schema import merged
 from vedette_services.status.snapshot import snapshot_status
 from vedette_services.status.status import (
     Eval,
+    Lag,
     LimiterStatus,
     Rates,
     ReplayStatus,
@@ -38,38 +37,8 @@ if TYPE_CHECKING:
 
 _OPT_STEPS_STAND = Rates(opt_steps_per_sec=0.0)
 _SAMPLES_STAND = Rates(samples_per_sec=0.0)
-
-
-def assemble_status(
-    run_id: str,
-    config: RunConfig,
-    learning: TrainerStatus,
-    ingest: GatewayStatus,
-    evaluations: Eval,
-    liveness: Liveness = Liveness(),  # noqa: B008 - it is not changed
-    progress: SnapshotProgress | None = None,
-) -> Status:
-    """Make the status of a run from the records of its processes, with 0 for what nothing was
-    counted or measured of yet: scripts compare these numbers.
-
-    What a process that stands still measured last is not passed off as its rate now.
-
-    Args:
-        progress: of the snapshot; None: no process writes one.
-    """
-    known = assemble_known(run_id, config, learning, ingest, evaluations, liveness, progress)
-    return replace(
-        known,
-        epoch=known.epoch or 0,
-        version=known.version or 0,
-        opt_steps=known.opt_steps or 0,
-        env_steps=known.env_steps or 0,
-        samples=merged(NO_SAMPLES, known.samples),
-        rates=merged(Rates(samples_per_opt_step=0.0), known.rates),
-        replay=merged(ReplayStatus(size=0, bytes=0), known.replay),
-        limiter=replace(known.limiter, samples_per_insert=known.limiter.samples_per_insert or 0.0),
-        lag=merged(NO_LAG, known.lag),
-    )
+_NO_SAMPLES = Samples(**{number.name: 0 for number in fields(Samples)})
+_NO_LAG = Lag(**{number.name: 0.0 for number in fields(Lag)})
 
 
 def assemble_known(
@@ -81,10 +50,14 @@ def assemble_known(
     liveness: Liveness = Liveness(),  # noqa: B008 - it is not changed
     progress: SnapshotProgress | None = None,
 ) -> Status:
-    """Make a status of known numbers alone, for time series: what nothing was counted or measured
-    of yet is None, such as `samples` until the gateway has opened the replay.
+    """Make the status of a run from the records of its processes: of known numbers alone, as time
+    series need it. What nothing was counted or measured of yet is None, such as `samples` until the
+    gateway has opened the replay; see `counted`.
 
-    Args: as `assemble_status` has them.
+    What a process that stands still measured last is not passed off as its rate now.
+
+    Args:
+        progress: of the snapshot; None: no process writes one.
     """
     snapshot = SnapshotStatus()
     if progress is not None:
@@ -156,6 +129,23 @@ def assemble_known(
         window_limits=WindowStatus(window.window_batches, window.window_bytes),
         managers_present=sum(manager.is_present for manager in ingest.managers),
         managers=ingest.managers,
+    )
+
+
+def counted(known: Status) -> Status:
+    """The status that is sent and saved: with 0 for what nothing was counted or measured of yet,
+    since scripts compare these numbers."""
+    return replace(
+        known,
+        epoch=known.epoch or 0,
+        version=known.version or 0,
+        opt_steps=known.opt_steps or 0,
+        env_steps=known.env_steps or 0,
+        samples=merged(_NO_SAMPLES, known.samples),
+        rates=merged(Rates(samples_per_opt_step=0.0), known.rates),
+        replay=merged(ReplayStatus(size=0, bytes=0), known.replay),
+        limiter=replace(known.limiter, samples_per_insert=known.limiter.samples_per_insert or 0.0),
+        lag=merged(_NO_LAG, known.lag),
     )
 
 

@@ -7,7 +7,7 @@ restarts rereads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -53,8 +53,6 @@ _NO_TIME = Time(0.0, 0.0, 0.0, 0.0)
 _NOT_MEASURED = ReplayStatus()
 _NO_OPT_RATES, _NO_SAMPLE_RATES = Rates(opt_steps_per_sec=0.0), Rates(samples_per_sec=0.0)
 _NO_LAG = Lag()
-NO_SAMPLES = Samples(0, 0, 0, 0, 0, 0, 0)
-NO_LAG = Lag(**{number.name: 0.0 for number in fields(Lag)})
 _NONE_REFUSED = Refused(0, 0, 0, 0, 0, 0, 0, 0)
 _NO_CHECKPOINT = Checkpoint()
 _NO_EVALUATION = Eval()

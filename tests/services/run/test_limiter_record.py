@@ -14,7 +14,7 @@ from vedette_services.run.directory import RunDirectory
 from vedette_services.run.limiter_record import LimiterRecord, next_record, remaining_draws
 from vedette_services.run.prepare import _note_limiter
 from vedette_services.run.replay_layout import make_run_limiter
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known, counted
 from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import decode, encode
 from vedette_services.status.status import Eval, Samples
@@ -159,7 +159,7 @@ def test_the_status_counts_from_where_the_balance_began() -> None:
     learning = decode(TrainerStatus, encode(sampled))
     assert learning == sampled
     ingest = GatewayStatus(samples=Samples(0, 4400, 0, 0, 0, 0, 0))
-    status = assemble_status("r", config_of(16), learning, ingest, Eval())
+    status = counted(assemble_known("r", config_of(16), learning, ingest, Eval()))
     assert status.limiter.samples_per_insert == pytest.approx(16)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from vedette_services.config import RunConfig
 from vedette_services.run.directory import RunDirectory
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known, counted
 from vedette_services.status.heartbeats import (
     HeartbeatReader,
     Liveness,
@@ -145,7 +145,7 @@ def test_the_status_says_who_stands_still_and_shows_no_rate_of_before(tmp_path: 
 
     def status_at(now: float, *, is_over: bool = False) -> Status:
         live = Liveness.read(reader, now, is_training_over=is_over)
-        return assemble_status("r", CONFIG, learning, ingest, Eval(), live)
+        return counted(assemble_known("r", CONFIG, learning, ingest, Eval(), live))
 
     works = status_at(503.0)
     assert works.heartbeat == Heartbeats(trainer_s=3.0, gateway_s=3.0, supervisor_s=4.0)

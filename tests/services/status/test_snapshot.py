@@ -8,7 +8,7 @@ import pytest
 from configurations import configured
 
 from vedette_services.prometheus import metrics
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known, counted
 from vedette_services.status.records import GatewayStatus, SnapshotProgress, TrainerStatus
 from vedette_services.status.schema import decode, encode
 from vedette_services.status.snapshot import snapshot_status
@@ -25,8 +25,10 @@ def snapshot_at(now: float, progress: SnapshotProgress = WRITTEN) -> SnapshotSta
 
 
 def status_of(progress: SnapshotProgress | None) -> Status:
-    return assemble_status(
-        "r", CONFIG, TrainerStatus(phase="training"), INGEST, Eval(), progress=progress
+    return counted(
+        assemble_known(
+            "r", CONFIG, TrainerStatus(phase="training"), INGEST, Eval(), progress=progress
+        )
     )
 
 
@@ -85,7 +87,9 @@ def test_text_line_json_and_metrics_have_the_snapshot() -> None:
 @pytest.mark.parametrize("progress", [None, SnapshotProgress()])
 def test_a_run_without_one_has_no_row_and_no_number(progress: SnapshotProgress | None) -> None:
     config = CONFIG if progress is None else configured(env="CartPole-v1")
-    status = assemble_status("r", config, TrainerStatus(), INGEST, Eval(), progress=progress)
+    status = counted(
+        assemble_known("r", config, TrainerStatus(), INGEST, Eval(), progress=progress)
+    )
     assert status.snapshot == SnapshotStatus()
     assert "snapshot" not in dict(status_rows(status))
     assert not [metric for metric in metrics(status) if metric.name.startswith("snapshot")]

@@ -25,7 +25,7 @@ from vedette_services.learner.gateway.fleet import Fleet
 from vedette_services.net import sockets
 from vedette_services.net.addresses import Address
 from vedette_services.prometheus import PREFIX, metrics
-from vedette_services.status.assembly import assemble_known, assemble_status
+from vedette_services.status.assembly import assemble_known, counted
 from vedette_services.status.client import StatusClient
 from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.schema import (
@@ -85,7 +85,7 @@ def whole_status() -> Status:
     learning = TrainerStatus(
         epoch=1, opt_steps=5, record={"loss": 1.0}, lag=drawn, limiter_origin=(0, 0)
     )
-    return assemble_status("r", config, learning, gateway, seen)
+    return counted(assemble_known("r", config, learning, gateway, seen))
 
 
 def test_what_nothing_was_measured_of_is_not_known() -> None:
@@ -101,7 +101,7 @@ def test_what_nothing_was_measured_of_is_not_known() -> None:
     warming_up = with_samples(warmup, 0)
     assert warming_up.limiter.samples_per_insert is None
     assert warming_up.lag == Lag()
-    begins = assemble_status("r", config, TrainerStatus(), GatewayStatus(), Eval())
+    begins = counted(assemble_known("r", config, TrainerStatus(), GatewayStatus(), Eval()))
     compared = (begins.epoch, begins.opt_steps, begins.env_steps, begins.samples.inserted)
     assert compared == (0, 0, 0, 0), "scripts compare them"
     assert (begins.replay.size, begins.lag.mean, begins.limiter.samples_per_insert) == (0, 0.0, 0.0)

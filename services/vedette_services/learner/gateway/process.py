@@ -59,7 +59,7 @@ from vedette_services.run.replay_layout import (
 )
 from vedette_services.run.ring_stamp import read_archive_end
 from vedette_services.run.sources import open_interventions, sizes_of
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known, counted
 from vedette_services.status.heartbeats import HeartbeatReader, Liveness, OwnPauses
 from vedette_services.status.records import (
     GatewayStatus,
@@ -405,8 +405,8 @@ class Gateway:
         since = self._pauses.since
         liveness = Liveness.read(self._heartbeats, now, is_training_over=over, since=since)
         progress = self._snapshot_progress.read()
-        status = assemble_status(run_id, config, learning, ingest, evaluations, liveness, progress)
-        return encode(status)
+        known = assemble_known(run_id, config, learning, ingest, evaluations, liveness, progress)
+        return encode(counted(known))
 
     # The end
 

@@ -24,7 +24,7 @@ from vedette_services.learner.trainer.learner import Learner, make_replay
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.queue_place import kept_at_start
 from vedette_services.run.replay_layout import replay_directory, replay_layout
-from vedette_services.status.assembly import assemble_status
+from vedette_services.status.assembly import assemble_known, counted
 from vedette_services.status.records import GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Samples
 
@@ -160,7 +160,7 @@ def test_rows_that_come_while_a_run_ends_wait_until_the_next_start_passes_them_o
     assert (last.taken, last.replay.waiting) == (160, 0)
     run.insert(5)  # of the first model
     ingest = GatewayStatus(rows=200, samples=Samples(inserted=200))
-    status = assemble_status(run.run_id, config, last, ingest, Eval())
+    status = counted(assemble_known(run.run_id, config, last, ingest, Eval()))
     assert status.replay.waiting == 40
     again = run.train(Watching())
     assert (again.taken, again.replay.waiting) == (200, 0)
