@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from vedette_rl.agents.appo.config import AppoConfig
-from vedette_rl.agents.appo.policy import LOG_PROB, acted_columns
+from vedette_rl.agents.appo.policy import acted_columns
 from vedette_rl.core import RowColumn
+from vedette_rl.core.columns import LOG_PROB
 from vedette_rl.core.learning import BlockBatch, MinibatchPlace
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.testing import sampled_block

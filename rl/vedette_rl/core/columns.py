@@ -44,6 +44,10 @@ INTERVENED = "intervened"
 """The column of transitions whose first action a person took, where `replay.sources` has
 ``interventions``."""
 
+LOG_PROB = "log_prob"
+"""The column of the logarithm of an action's probability, by the policy that acted. In a run whose
+rows have it, no action is another's: nobody knows how likely that was."""
+
 REWARD_SCALE, REWARD_CLIP = "reward_scale", "reward_clip"
 """The columns of an exported replay, or of a user's file, that say what was done to its rewards:
 what they were multiplied by, and to which ± they were clipped then (0: not)."""

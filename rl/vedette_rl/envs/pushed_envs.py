@@ -144,13 +144,16 @@ class PushedEnvs(VectorEnvironment):
         """
         action = self._action_column(action)
         next_obs = self._buffer(1)
-        for _, executed in taken_over:
+        for row, executed in taken_over:
             if not np.isfinite(np.asarray(executed, np.float64)).all():
                 raise ValueError(f"action={executed!r}: it is not finite")
             column = self._actions.from_environment(
                 executed
             )  # its shape: before anything is counted
             if fault := self._bounds.fault({"action": column}):
+                raise ValueError(f"action={executed!r}: {fault}")
+            is_stored = left_out is None or not left_out[row]
+            if is_stored and (fault := self._anothers(action[row], column)):
                 raise ValueError(f"action={executed!r}: {fault}")
         self._write(next_obs, obs)
         self._check_finite(next_obs, None)

@@ -34,7 +34,7 @@ from vedette_rl.envs.process_guard import ProcessGuard
 from vedette_rl.envs.shared_arrays import copied, share_memory
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.spaces import INSTANCES_DIFFER, RESET_CHANGED, KnownSpaces, agent_spaces
-from vedette_rl.errors import RlError, SpaceLayoutError
+from vedette_rl.errors import EnvironmentFaultError, RlError, SpaceLayoutError
 
 Env = gym.Env[Any, Any]
 
@@ -135,6 +135,8 @@ class VectorEnvironment:
         self._intervened = np.zeros(count, np.bool_)
         self.marks_interventions = False
         """Steps have the column `INTERVENED`."""
+        self.refuses_interventions = False
+        """Steps have the column `LOG_PROB`, and an action that is not the policy's has none."""
         self.on_failure: OnFailure | None = None
         """Told of each environment that fails and is made again."""
         self.lost: Sequence[int] = ()
@@ -183,6 +185,16 @@ class VectorEnvironment:
         """The buffer of the step's successors (1), and that of its new episodes' beginnings (2)."""
         return self._buffers[(self._current + ahead) % 3]
 
+    def _anothers(self, chosen: NDArray[Any], executed: NDArray[Any]) -> str:
+        """What is wrong with an executed action beside the policy's own; "" where nothing is."""
+        if not self.refuses_interventions or np.allclose(chosen, executed, 1e-5, 1e-6):
+            return ""
+        return (
+            f"not the policy's own, {chosen}, and this run's rows hold how likely its policy was "
+            "to act so (log_prob), which nobody knows of another's action: let the environment "
+            "not report it, or have an agent learn that takes any action (dqn, sac, td3)"
+        )
+
     def _outcome(
         self,
         action: NDArray[Any],
@@ -195,6 +207,9 @@ class VectorEnvironment:
     ) -> Step:
         """The step whose buffers and rewards are written, and move on.
 
+        Raises:
+            EnvironmentFaultError: another's action was executed, and `refuses_interventions`.
+
         Args:
             action: the chosen ones, as they are stored.
             taken_over: environments, and the actions of a person that were executed instead.
@@ -206,7 +221,10 @@ class VectorEnvironment:
         if self.marks_interventions:
             self._intervened.fill(False)
         for row, executed in taken_over:
-            action[row] = self._actions.from_environment(executed)
+            column = self._actions.from_environment(executed)
+            if valid[row] and (fault := self._anothers(action[row], column)):
+                raise EnvironmentFaultError("of interventions", f"action {executed}: {fault}")
+            action[row] = column
             self._intervened[row] = True
         seen = self._buffer(0)
         next_obs = self._buffer(1)

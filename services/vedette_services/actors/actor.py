@@ -24,7 +24,7 @@ from vedette_protocol.schema import Schema, spec_difference
 from vedette_rl.agents.exploration import exploration_ranks
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.core import Columns, RowColumn, Step
-from vedette_rl.core.columns import INTERVENED
+from vedette_rl.core.columns import INTERVENED, LOG_PROB
 from vedette_rl.core.step_keys import StepKeys, first_time
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.failures import EnvironmentFailure
@@ -398,7 +398,9 @@ def build_actor(
     check_schema(
         vector_env.spaces, schema, schema_columns(schema, agent, actors, vector_env.spaces)
     )
-    vector_env.marks_interventions = any(column.name == INTERVENED for column in schema.columns)
+    columns = {column.name for column in schema.columns}
+    vector_env.marks_interventions = INTERVENED in columns
+    vector_env.refuses_interventions = LOG_PROB in columns
     policy = kind.build_policy(
         agent,
         vector_env.spaces,

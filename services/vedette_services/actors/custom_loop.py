@@ -282,7 +282,8 @@ class Actor:
             terminated: the task ended the episode; None: it did not.
             truncated: something else ended it, for example a time limit; None: nothing did.
             action: the executed action, if it differs from that of `act`: a person did it, or a
-                safety filter changed it. The run stores it, as an intervention if it marks these.
+                safety filter changed it. The run stores it, as an intervention if it marks these;
+                if its rows have the column ``log_prob`` (APPO), it refuses it.
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space, or no finite value.

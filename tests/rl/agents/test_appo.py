@@ -16,8 +16,9 @@ from vedette_rl.agents.actions import BoxActions, DiscreteActions
 from vedette_rl.agents.appo.agent import AppoAgent
 from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.appo.distributions import distribution_of
-from vedette_rl.agents.appo.policy import KIND, LOG_PROB, POLICY_ACTION, SampledPolicy
+from vedette_rl.agents.appo.policy import KIND, POLICY_ACTION, SampledPolicy
 from vedette_rl.core import Columns, ModelInfo
+from vedette_rl.core.columns import LOG_PROB
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.testing import sampled_obs
 

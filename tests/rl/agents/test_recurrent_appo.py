@@ -14,11 +14,11 @@ from blocks import minibatches, random_block  # of tests/support
 from hand_made_windows import assert_gradients
 
 from vedette_rl.agents.appo.config import AppoConfig
-from vedette_rl.agents.appo.policy import KIND, LOG_PROB, POLICY_ACTION
+from vedette_rl.agents.appo.policy import KIND, POLICY_ACTION
 from vedette_rl.agents.appo.recurrent import RecurrentAppoAgent
 from vedette_rl.agents.recurrent_policy import MEMORY, RecurrentPolicy, memory_column
 from vedette_rl.core import ModelInfo
-from vedette_rl.core.columns import BEGINS, LEARNED
+from vedette_rl.core.columns import BEGINS, LEARNED, LOG_PROB
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.testing import sampled_obs
 

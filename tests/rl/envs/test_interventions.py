@@ -16,6 +16,7 @@ from vedette_rl.envs import EnvConfig
 from vedette_rl.envs.layout import find_intervention
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
+from vedette_rl.envs.pushed_envs import PushedEnvs
 from vedette_rl.errors import EnvironmentFaultError
 from vedette_services.host.env_workers import ProcessEnvs
 
@@ -102,6 +103,34 @@ def test_a_vector_tells_what_was_executed_where_its_masks_say_so() -> None:
         step = envs.step(np.full((2, 2), 5.0))
         np.testing.assert_array_equal(step.action, np.full((2, 2), t if t % 3 == 0 else 5))
         assert step.extra[INTERVENED].tolist() == [t % 3 == 0] * 2
+
+
+def test_a_run_that_notes_probabilities_refuses_anothers_action_and_takes_its_own() -> None:
+    envs = make_vector_environment(EnvConfig(id=HERE), 1, 0)
+    envs.refuses_interventions = True
+    envs.reset()
+    for _ in range(2):
+        envs.step(np.full((1, 2), 5.0))
+    with pytest.raises(EnvironmentFaultError, match=r"action \[3. 3.\]: not the policy's own"):
+        envs.step(np.full((1, 2), 5.0))
+    envs.step(np.full((1, 2), 5.0))
+    envs.step(np.full((1, 2), 5.0))
+    envs.step(np.full((1, 2), 6.0))  # the person's is 6, too
+    envs.close()
+
+
+def test_a_loop_that_notes_probabilities_refuses_anothers_action_before_it_counts() -> None:
+    space = gym.spaces.Box(-9.0, 99.0, (2,), np.float32)
+    envs = PushedEnvs(space, space, None)
+    envs.refuses_interventions = True
+    envs.begin(np.zeros(2))
+    chosen, seen = np.full((1, 2), 5.0), np.ones(2)
+    with pytest.raises(ValueError, match="not the policy's own"):
+        envs.push(chosen, 1.0, seen, False, False, [(0, np.full(2, 7.0))])
+    greedy = np.ones(1, np.bool_)
+    envs.push(chosen, 1.0, seen, False, False, [(0, np.full(2, 7.0))], greedy)  # not stored
+    envs.push(chosen, 1.0, seen, True, False, [(0, np.full(2, 5.0))])
+    assert envs.pop_finished_episodes() == []  # a part of it was left out
 
 
 def test_unmarked_steps_have_no_column_and_still_the_executed_action() -> None:

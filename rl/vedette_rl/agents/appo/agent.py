@@ -17,10 +17,10 @@ from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.appo.distributions import distribution_of
 from vedette_rl.agents.appo.loss import clipped_loss, masked_mean, normalized, ratio, vtrace
 from vedette_rl.agents.appo.network import VALUE, initialize, value_layer, with_value
-from vedette_rl.agents.appo.policy import LOG_PROB, POLICY_ACTION, head_of
+from vedette_rl.agents.appo.policy import POLICY_ACTION, head_of
 from vedette_rl.agents.appo.steady_normalizer import SteadyNormalizer
 from vedette_rl.agents.captured_step import LEFT_OUT, Batch, Due, SteppedAgent, StepResult
-from vedette_rl.core.columns import BEGINS, LEARNED, select_part
+from vedette_rl.core.columns import BEGINS, LEARNED, LOG_PROB, select_part
 from vedette_rl.core.learning import BlockBatch, MinibatchPlace, ModelInfo, OptResult, State
 from vedette_rl.device.host_copy import Pending, PendingArrays, read_later, settled
 from vedette_rl.envs.spaces import Spaces

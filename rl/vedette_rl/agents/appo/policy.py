@@ -19,14 +19,11 @@ from vedette_rl.agents.appo.config import AppoConfig
 from vedette_rl.agents.appo.network import LOG_STD, CategoryLayers, NormalLayers
 from vedette_rl.agents.network_agent import ActingHead, memory_columns, network_agent
 from vedette_rl.agents.network_policy import NetworkPolicy
-from vedette_rl.core.columns import Columns, RowColumn
+from vedette_rl.core.columns import LOG_PROB, Columns, RowColumn
 from vedette_rl.core.learning import Agent
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.networks.acting_network import ActingNetwork
 from vedette_rl.networks.layers import Array
-
-LOG_PROB = "log_prob"
-"""The column of the logarithm of an action's probability, by the policy that acted."""
 
 POLICY_ACTION = "policy_action"
 """The column of a Gaussian's own sample, before it is clipped to the bounds."""
