@@ -138,13 +138,32 @@ class DeviceMemoryError(ServicesError):
         device: torch's name of it.
         why: the device's own words.
         copied: a copy of the replay is in its memory.
+        block: the agent learns from a block of a queue.
     """
 
-    def __init__(self, device: str, why: str, *, copied: bool) -> None:
-        fix = "set learner.copy_replay=false" if copied else "lower agent.batch_size"
+    def __init__(self, device: str, why: str, *, copied: bool, block: bool = False) -> None:
+        learned_from = "replay.block and agent.batch_size" if block else "agent.batch_size"
+        fix = "set learner.copy_replay=false" if copied else f"lower {learned_from}"
         super().__init__(
             f"learner.device: {device} has no memory for an optimization step ({why}): {fix}, or "
             "leave the device to this process alone"
+        )
+        self.device = device
+
+
+class DeviceGoneError(ServicesError):
+    """The GPU on which a learner trained is not there when its trainer starts again.
+
+    Args:
+        device: torch's name of it.
+        why: torch's own words; "" where it has none.
+    """
+
+    def __init__(self, device: str, why: str) -> None:
+        super().__init__(
+            f"learner.device: this learner has trained on {device}, and torch finds no GPU now"
+            f"{f' ({why})' if why else ''}: look at it with nvidia-smi; a new start of the learner "
+            "takes what is there then, learner.device=cpu the CPU"
         )
         self.device = device
 

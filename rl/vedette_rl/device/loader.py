@@ -7,6 +7,7 @@ gathered into pinned memory and copied on a stream of its own while the agent wo
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -134,6 +135,8 @@ def _copied(
 
 
 def _free_bytes(device: torch.device) -> int:
+    gc.collect()
+    torch.cuda.empty_cache()  # what an earlier copy had in this process counts as used until then
     free, _ = torch.cuda.mem_get_info(device)
     return int(free * COPY_SHARE)
 
@@ -301,10 +304,20 @@ class BlockLoader:
         elif self._copies:
             for name, tensor in batch.items():
                 if place.begins_block or name == CHOSEN:
-                    tensor.copy_(torch.from_numpy(sample.columns[name]))
+                    _copy_into(tensor, sample.columns[name])
         batch.place = place
         versions = _versions(sample.columns)
         return DeviceBatch(batch, None, sample.indices, versions, lags=replay.lags)
+
+
+def _copy_into(tensor: torch.Tensor, column: NDArray[Any]) -> None:
+    """Copy a column into a tensor; a GPU does it behind the work that it was given before, and the
+    caller does not wait."""
+    if host_copy.is_asynchronous(tensor.device):
+        staged = stage(column, tensor.device).view(tensor.dtype).view(tensor.shape)
+        tensor.copy_(staged, non_blocking=True)
+    else:
+        tensor.copy_(torch.from_numpy(column))
 
 
 def _versions(columns: Columns) -> NDArray[Any] | None:

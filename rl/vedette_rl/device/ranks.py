@@ -104,6 +104,8 @@ def leave() -> None:
 def _together(operation: Callable[..., Any], *arguments: Any) -> None:
     try:
         operation(*arguments)
+    except torch.OutOfMemoryError:
+        raise  # of this rank alone
     except RuntimeError as error:
         why = re.sub(r"^\[\S+\] ", "", str(error)).partition(". ")[0]  # gloo's place in its source
         raise RankLostError(_joined.number, _joined.count, why) from error

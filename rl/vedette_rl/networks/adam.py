@@ -330,6 +330,8 @@ class AdamTensors:
             try:
                 if _steps_by_numbers(self, make):
                     return make(self)
+            except torch.OutOfMemoryError:
+                raise
             except (AttributeError, TypeError, RuntimeError):
                 continue
         return self._optimizer_step(fused=False)

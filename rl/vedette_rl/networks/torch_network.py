@@ -157,6 +157,7 @@ class EnsembleMlp(_TorchSteps, nn.Module):
             return gain, offset
         with torch.no_grad():
             running_mean, running_variance = self.statistics[k]
+            x = x.float()  # as torch's batch normalization has its own, also of bfloat16
             # `torch.var_mean` takes twenty times as long on a CPU
             mean = x.mean(dim=1)
             variance = (x - mean.unsqueeze(1)).square_().mean(dim=1)

@@ -160,6 +160,11 @@ def _queue_contradictions(config: RunConfig) -> Iterator[SettingError]:
 
 def _rank_contradictions(config: RunConfig) -> Iterator[SettingError]:
     ranks = config.learner.ranks
+    device = config.learner.device
+    if ranks > 1 and ":" in device:
+        why = f"is {device}, and each of learner.ranks={ranks} trains on a GPU of its own"
+        fix = "set cuda, and name the GPUs by CUDA_VISIBLE_DEVICES"
+        yield SettingError("learner.device", why, fix)
     batch = config.agent.batch_size
     if batch % ranks:
         why = f"{ranks} ranks cannot share agent.batch_size's {batch} samples evenly"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import os
 import platform
 import re
@@ -276,8 +277,8 @@ def missing_device(
         return "mps exists only on Apple's machines"
     if kind != "cuda":
         return ""
-    if torch_version().endswith("+cpu"):
-        return f"torch {torch_version()} is built without CUDA"
+    if why := _unfit_torch():
+        return why
     gpus = (count_gpus or nvidia_gpus)()
     if gpus is None or int(index or 0) < gpus:
         return ""
@@ -290,9 +291,58 @@ def describe_device(name: str) -> str:
     if not gpus:
         return ""
     shown = f"this host shows {gpus} {'GPU' if gpus == 1 else 'GPUs'}"
-    if torch_version().endswith("+cpu"):
-        return f"trains on the CPU: {shown}, but torch {torch_version()} is built without CUDA"
+    if why := _unfit_torch():
+        return f"trains on the CPU: {shown}, but {why}"
     return f"trains on a GPU: {shown}"
+
+
+def _unfit_torch() -> str:
+    """Return why the installed torch uses no GPU of this host, whichever there is; "" if nothing is
+    known against it. torch itself says the last word, in the process that trains."""
+    cuda = torch_cuda()
+    if cuda is None:
+        return ""
+    if not cuda:
+        return f"torch {torch_version()} is built without CUDA"
+    driver = driver_cuda()
+    # Within one major version an older driver does (CUDA's "minor version compatibility").
+    if driver is None or driver[0] >= int(cuda.partition(".")[0]):
+        return ""
+    there = ".".join(map(str, driver))
+    return (
+        f"its driver is for CUDA {there}, and torch {torch_version()} needs CUDA {cuda}: install a "
+        "newer driver, or a torch that is built for this one"
+    )
+
+
+_CUDA_OF_TORCH = re.compile(r"^cuda\b[^=]*= *(?:'([\d.]+)'|(None))", re.MULTILINE)
+_ROCM_OF_TORCH = re.compile(r"^(?:hip|rocm)\b[^=]*= *'", re.MULTILINE)
+
+
+def torch_cuda() -> str | None:
+    """Return the version of CUDA that the installed torch is built for; "": for the CPU alone;
+    None: for another maker's cards, or not known. torch is not loaded for it."""
+    try:
+        found = importlib.util.find_spec("torch")
+        text = Path(found.origin).with_name("version.py").read_text() if found else ""  # type: ignore[arg-type]  # of a regular package
+    except (OSError, TypeError, ValueError):
+        return None
+    cuda = _CUDA_OF_TORCH.search(text)
+    if cuda is None or _ROCM_OF_TORCH.search(text):
+        return None
+    return cuda[1] or ""
+
+
+def driver_cuda() -> tuple[int, int] | None:
+    """Return the version of CUDA that the NVIDIA driver is for; None: there is none that says."""
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError:
+        return None
+    version = ctypes.c_int()
+    if driver.cuDriverGetVersion(ctypes.byref(version)):
+        return None
+    return version.value // 1000, version.value % 1000 // 10
 
 
 def torch_version() -> str:

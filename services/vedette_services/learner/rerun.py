@@ -27,9 +27,15 @@ import torch
 from vedette_protocol.foreign_text import printable
 from vedette_rl.core import Agent, ReplayBuffer, State
 from vedette_rl.core.learning import restore_agent
-from vedette_rl.device import host_copy
+from vedette_rl.core.protocols import implements
 from vedette_rl.device.host_copy import mark_work, settled
-from vedette_rl.device.loader import DeviceLoader, RingLoader, make_loader
+from vedette_rl.device.loader import (
+    DeviceLoader,
+    LoaderAhead,
+    PinnedLoader,
+    RingLoader,
+    make_loader,
+)
 from vedette_rl.envs.spaces import Spaces
 from vedette_rl.envs.stored_spaces import spaces_from_json
 from vedette_rl.errors import CheckpointError, ReplayFormatError, ReplayTornError, RlError
@@ -59,6 +65,7 @@ from vedette_services.learner.file_checks import (
     start_hashes,
 )
 from vedette_services.learner.trainer.computation import describe_machine, describe_software
+from vedette_services.learner.trainer.device import is_device_fault, resolve_device
 from vedette_services.learner.trainer.learner import (
     build_learning_agent,
     configured_arithmetic,
@@ -68,10 +75,9 @@ from vedette_services.learner.trainer.learner import (
     journaled_scalars,
     learner_state,
     make_replay,
-    resolve_device,
     restore_replay,
 )
-from vedette_services.learner.trainer.training_loop import DEVICE_ERRORS_DELAY, TrainingLoop
+from vedette_services.learner.trainer.training_loop import TrainingLoop
 from vedette_services.run.certificate import Certificate
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.journal import (
@@ -518,17 +524,17 @@ class Rerun:
             offline=config.actors.count == 0,
             mark=partial(mark_work, device),
             errors=errors,
-            errors_delay=DEVICE_ERRORS_DELAY if host_copy.is_asynchronous(device) else 1,
+            errors_delay=_errors_delay(header, loader),
             note_draw=playback.next_draw,
             idle=partial(self._refuse_to_wait, agent, playback),
         )
         try:
             with configured_arithmetic(config.learner, device):
                 loop.run()
-        except (ServicesError, OSError, MemoryError, torch.OutOfMemoryError):
+        except (ServicesError, OSError, MemoryError):
             raise  # of this machine, or asked for wrongly
         except Exception as error:  # whatever spoilt rows may do to an agent
-            if config != saved_config:
+            if config != saved_config or is_device_fault(error):
                 raise
             comparison.fail(agent.opt_steps + 1, _describe_error(error))
         return comparison.last
@@ -749,6 +755,13 @@ def _describe_lost(place: Path) -> str:
         f"the last rows in {place} are lost: this copy is not whole, or the power was lost; copy "
         "the run again, or start it once, which recovers the rows before them"
     )
+
+
+def _errors_delay(header: Header, loader: DeviceLoader) -> int:
+    """What `TrainingLoop` takes so that each draw sees the TD errors that it saw then, also where
+    another loader draws one step ahead, or does not."""
+    ahead_then = header.loader == PinnedLoader.__name__
+    return header.errors_delay + ahead_then - implements(loader, LoaderAhead)
 
 
 def _describe_error(error: Exception) -> str:

@@ -337,7 +337,11 @@ class Supervisor:
         checkpoint = Checkpoint(self._spec.run.newest_checkpoint())
         opt_steps = checkpoint.opt_steps or 0
         status = TrainerStatus(
-            epoch=epoch, opt_steps=opt_steps, checkpoint=checkpoint, trained=trained
+            epoch=epoch,
+            opt_steps=opt_steps,
+            checkpoint=checkpoint,
+            trained=trained,
+            device=before.device,
         )
         if self._spec.config.replay.is_queue:  # the gateway writes nothing before it knows
             kept = kept_at_start(self._spec.config, self._spec.run)

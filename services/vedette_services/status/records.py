@@ -109,6 +109,7 @@ class TrainerStatus:
         limiter_origin: samples inserted and drawn when the limiter's balance began; None: it began
             with the first sample drawn.
         host: the load of its host.
+        device: torch's name of the device that it trains on; "" before that is known.
     """
 
     epoch: int = 0
@@ -135,6 +136,7 @@ class TrainerStatus:
     lacking: int = 0
     kept: int | None = None
     sync_until: int = 0
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,3 +282,10 @@ def test_several_ranks_share_a_batch_evenly_and_draw_from_actors_alone() -> None
     assert "no replay of your own" in own
     (sources,) = refused("learner.ranks=2", "replay.sources.old.data=old.npz")
     assert "several ranks share no replay.sources" in sources
+
+
+def test_ranks_have_a_gpu_each() -> None:
+    config = loaded("learner.device=cuda:0", "learner.ranks=2", "agent.batch_size=64")
+    (one,) = (str(error) for error in contradictions(config) if error.key == "learner.device")
+    assert "is cuda:0, and each of learner.ranks=2 trains on a GPU of its own" in one
+    assert not list(contradictions(loaded("learner.device=cuda:0")))

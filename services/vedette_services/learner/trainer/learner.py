@@ -57,6 +57,7 @@ from vedette_services.learner.disk_room import DiskRoom
 from vedette_services.learner.host_load import GpuMemory, GpuShare, LoadMeter
 from vedette_services.learner.trainer.background import CheckpointWriter
 from vedette_services.learner.trainer.computation import describe_machine, describe_software
+from vedette_services.learner.trainer.device import resolve_device, why_no_gpu
 from vedette_services.learner.trainer.divergence import (
     LeftOutSteps,
     actor_rows,
@@ -213,6 +214,9 @@ class Learner:
         self._clock = clock
         self._began = clock() - trained.start_s
         self._device = device = resolve_device(config.learner.device)
+        log.info("trains on %s, by torch %s", describe_machine(device)["device"], torch.__version__)
+        if device.type == "cpu" and config.learner.device == "auto" and (why := why_no_gpu()):
+            log.warning("the GPU of this host is not used: torch refuses it (%s)", why)
         self.agent = build_learning_agent(config, spaces, epoch, device)
         self.replay = open_replay()
         self._rows = actor_rows(self.replay)  # before a device has a copy
@@ -246,6 +250,7 @@ class Learner:
             sources=sources,
             limiter_origin=None if origin is None else origin.counts,
             trained=trained,
+            device=str(device),
         )
         self.status = self._with_place(self.status)
         copy = config.learner.copy_replay
@@ -500,8 +505,12 @@ class Learner:
             size = self.config.agent.batch_size
             self._loader = make_loader(self.replay, size, self._device, copy_replay=False)
             prepare_capture(self.agent, self._device, self.config.learner)
-        elif not (isinstance(self.agent, SteppedAgent) and self.agent.stop_capturing(what)):
-            raise DeviceMemoryError(str(self._device), what, copied=_has_copy(self._loader))
+        elif ranks().count > 1 or not (
+            isinstance(self.agent, SteppedAgent) and self.agent.stop_capturing(what)
+        ):  # a step that one of several ranks did again would be one that the others did not do
+            block = self.config.replay.is_queue
+            copied = _has_copy(self._loader)
+            raise DeviceMemoryError(str(self._device), what, copied=copied, block=block)
         gc.collect()  # graphs and steps refer to one another
         if host_copy.is_asynchronous(self._device):
             torch.cuda.empty_cache()
@@ -908,12 +917,3 @@ def configured_arithmetic(config: LearnerConfig, device: torch.device) -> Iterat
         torch.set_float32_matmul_precision(matrices)
         cudnn.allow_tf32 = convolutions
         cudnn.deterministic = deterministic
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device of `learner.device`."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and ranks().count > 1:
-        name = f"cuda:{ranks().number}"
-    return torch.device(name)

@@ -43,6 +43,7 @@ from vedette_services.host.processes import (
 from vedette_services.host.system import adopt_descriptors
 from vedette_services.learner.heartbeat import HeartbeatThread
 from vedette_services.learner.trainer.background import SWITCH_S, BackgroundPublisher
+from vedette_services.learner.trainer.device import require_same_device, resolve_device
 from vedette_services.learner.trainer.learner import (
     Learner,
     build_learning_agent,
@@ -50,7 +51,6 @@ from vedette_services.learner.trainer.learner import (
     gather_capture,
     load_initial_weights,
     make_replay,
-    resolve_device,
 )
 from vedette_services.learner.trainer.training_loop import is_recorded
 from vedette_services.run.directory import LearnerSpec
@@ -98,6 +98,7 @@ class Trainer:
         self._replay = replay_directory(spec.config, run.root)
         self._origin = run.limiter_origin
         before = StatusRecordReader(run.learning_map, TrainerStatus).read()
+        require_same_device(before.device, resolve_device(spec.config.learner.device))
         self._learner = Learner(
             spec.config,
             run,
