@@ -76,7 +76,7 @@ def add(directory: Directory, name: Name) -> None:
 
 @app.command(cls=GroupedCommand)
 def remove(directory: Directory, name: Name) -> None:
-    """Remove a host's key. A running learner ends its connections within two seconds.
+    """Remove a host's key. A running learner ends its connections within three seconds.
 
     \b
     vedette keys remove keys gpu-3

@@ -182,7 +182,7 @@ AllowImport = Annotated[
     typer.Option(
         envvar="VEDETTE_ALLOW_IMPORT",
         metavar="PKG",
-        help="A package that somebody else's run may import here.",
+        help="A package that the learner's run may import here; your own run's, too.",
         rich_help_panel=NETWORK,
     ),
 ]

@@ -42,7 +42,7 @@ class NetworkConfig(AgentConfig):
     dictionary with images, each image and the rest become features, which are concatenated.
     ``cnn`` is the same and refuses an observation without images; ``mlp`` flattens images too.
     Frames and colours of a stack of images are the image's channels. ``module:Name`` is an
-    `nn.Module` of your own: for DQN the whole Q-network, for IQN and SAC the encoder in front of
+    `nn.Module` of your own: for DQN the whole Q-network, for the others the encoder in front of
     the agent's own layers (`vedette_rl.networks.encoder`)."""
     hidden_sizes: Annotated[HiddenSizes, IN_WEIGHTS] = (256, 256)
     """fully connected ReLU layers behind a flattened observation, or behind the features of images

@@ -172,7 +172,7 @@ class LearnerConfig(SettingsPart):
     """how many checkpoints are kept; older ones are removed."""
     journal: bool = True
     """write down what each draw saw, in ``journal/``: by it `vedette rerun` executes the learning
-    again, bit by bit. About a byte an optimization step."""
+    again, bit by bit. About half a byte an optimization step."""
     recorders: tuple[RecorderName, ...] = ("tensorboard",)
     """where curves go: ``tensorboard``, ``csv``, ``jsonl``, ``mlflow`` (the tracking server that
     ``MLFLOW_TRACKING_URI`` names), ``wandb``, and ``module:Name`` of your own, which is made with

@@ -70,7 +70,6 @@ def assemble_known(
     warmup = 0 if config.replay.is_queue else config.learner.warmup_period
     begun, drawn = learning.limiter_origin or (warmup, 0)
     balanced = (inserted - begun) / config.actors.rows_per_step, learning.sampled - drawn
-    ratio = config.replay.samples_per_insert
     return Status(
         vedette=vedette_version(),
         protocol=PROTOCOL_VERSION,
@@ -91,7 +90,7 @@ def assemble_known(
             ingest,
             evaluations,
             liveness.standstills,
-            samples_per_insert=config.agent.usual_samples_per_insert if ratio is None else ratio,
+            ratio=_ratio(config),
             snapshot=snapshot,
         ),
         stop=StopStatus(**config.stop.model_dump()),
@@ -130,6 +129,16 @@ def assemble_known(
         managers_present=sum(manager.is_present for manager in ingest.managers),
         managers=ingest.managers,
     )
+
+
+def _ratio(config: RunConfig) -> str:
+    """The setting that holds the replay ratio, with its value; "" where none does."""
+    if config.replay.is_queue:
+        return f"replay.passes = {config.replay.passes}"
+    ratio = config.replay.samples_per_insert
+    if ratio is None:
+        ratio = config.agent.usual_samples_per_insert
+    return f"replay.samples_per_insert = {ratio:g}" if ratio else ""
 
 
 def counted(known: Status) -> Status:

@@ -21,7 +21,7 @@ def describe_wait(
     evaluations: Eval | None = None,
     standstills: Sequence[Standstill] = (),
     *,
-    samples_per_insert: float = 0.0,
+    ratio: str = "",
     snapshot: SnapshotStatus = SnapshotStatus(),  # noqa: B008 - it is not changed
 ) -> str:
     """Return who stands still, who waits and why, and what the disks cannot do; "" if all is well.
@@ -29,12 +29,12 @@ def describe_wait(
     What a trainer that stands still waited for before is not its reason.
 
     Args:
-        samples_per_insert: the replay ratio; 0: nobody waits for it.
+        ratio: the setting by which one side waits for the other, with its value; "": nobody waits.
     """
     still = [str(one) for one in standstills]
     waits = ""
     if not any(one.process == "trainer" for one in standstills):
-        waits = _limit(learning, ingest, samples_per_insert) or _wait(learning, ingest)
+        waits = _limit(learning, ingest, ratio) or _wait(learning, ingest)
     if learning.phase == "done":
         played = -1 if evaluations is None else evaluations.version
         is_played = learning.evaluates and played != learning.opt_steps
@@ -82,14 +82,14 @@ def _describe_unkept(ingest: GatewayStatus) -> str:
     )
 
 
-def _limit(learning: TrainerStatus, ingest: GatewayStatus, samples_per_insert: float) -> str:
+def _limit(learning: TrainerStatus, ingest: GatewayStatus, ratio: str) -> str:
     """Return what limits the speed, where samples flow and can be drawn."""
     if learning.needs_samples:
         return ""
     flows = any(manager.is_present for manager in ingest.managers) and not ingest.rejecting
     if not flows:
         return ""
-    return describe_limit(learning, samples_per_insert, _held_back(ingest))
+    return describe_limit(learning, ratio, _held_back(ingest))
 
 
 _HELD_S = 5.0
@@ -112,7 +112,7 @@ HARDLY = 0.1
 """One that waits for a smaller share is what limits the speed."""
 
 
-def describe_limit(learning: TrainerStatus, samples_per_insert: float, held: int = 0) -> str:
+def describe_limit(learning: TrainerStatus, ratio: str, held: int = 0) -> str:
     """Return what limits the speed, from the shares of the last 10 s, and what would help; "" while
     that is not known, or there is no replay ratio by which one side waits for the other.
 
@@ -121,11 +121,10 @@ def describe_limit(learning: TrainerStatus, samples_per_insert: float, held: int
     """
     waiting = learning.time.waiting_share
     worked = (learning.time.optimizing_share or 0.0) + (learning.time.sampling_share or 0.0)
-    if learning.phase not in ("waiting", "training") or not samples_per_insert:
+    if learning.phase not in ("waiting", "training") or not ratio:
         return ""
     if waiting is None or not worked:
         return ""
-    ratio = f"replay.samples_per_insert = {samples_per_insert:g}"
     waited = f"the learner waited for samples {100 * waiting:.0f} % of the last 10 s"
     if waiting >= MOSTLY and held:
         return (

@@ -95,7 +95,9 @@ def test_the_diagnosis_comes_from_the_shares_of_the_last_seconds(waiting: float,
     """A limiter lets one side wait for a moment all the time: that is no diagnosis."""
     moment = GatewayStatus(limiter_reason="actors wait for the learner: ...", managers=MANAGERS)
     for phase in ("training", "waiting"):
-        found = describe_wait(shares(waiting, phase), moment, samples_per_insert=32.0)
+        found = describe_wait(
+            shares(waiting, phase), moment, ratio="replay.samples_per_insert = 32"
+        )
         assert found.startswith(said)
     assert ("more actors help" in found) == (waiting > 0.5)
     assert ("more actors do not" in found) == (waiting < 0.1)
@@ -105,7 +107,7 @@ def test_managers_that_hold_many_samples_are_not_too_few() -> None:
     def said(held: int, per_s: float) -> str:
         rates = Rates(samples_per_sec=per_s)
         ingest = GatewayStatus(managers=MANAGERS, samples=Samples(in_flight=held), rates=rates)
-        return describe_wait(shares(0.93), ingest, samples_per_insert=2.0)
+        return describe_wait(shares(0.93), ingest, ratio="replay.passes = 4")
 
     assert said(1_322_528, 682.0) == (
         "the way from the actors is the limit: the learner waited for samples 93 % of the last "
@@ -118,28 +120,33 @@ def test_managers_that_hold_many_samples_are_not_too_few() -> None:
 def test_what_is_rejected_or_comes_from_nobody_is_no_speed_that_has_a_limit() -> None:
     reason = "column 'reward' has values that are not finite"
     rejects = GatewayStatus(managers=MANAGERS, rejecting=True, rejected_reason=reason)
-    waits = describe_wait(shares(0.93, "waiting"), rejects, samples_per_insert=32.0)
+    waits = describe_wait(shares(0.93, "waiting"), rejects, ratio="replay.samples_per_insert = 32")
     assert waits == f"learner waits: 2 samples, 1 manager connected; batches are rejected: {reason}"
     gone = GatewayStatus(managers=MANAGERS[1:])
-    waits = describe_wait(shares(0.93, "waiting"), gone, samples_per_insert=32.0)
+    waits = describe_wait(shares(0.93, "waiting"), gone, ratio="replay.samples_per_insert = 32")
     assert waits == "learner waits: 2 samples, 0 managers connected"
 
 
 def test_without_a_replay_ratio_and_before_shares_are_known_the_moment_is_said() -> None:
     moment = GatewayStatus(limiter_reason="actors wait for the learner: ...", managers=MANAGERS)
     assert describe_wait(shares(0.02), moment) == moment.limiter_reason
-    assert describe_wait(shares(None), moment, samples_per_insert=32.0) == moment.limiter_reason
+    assert (
+        describe_wait(shares(None), moment, ratio="replay.samples_per_insert = 32")
+        == moment.limiter_reason
+    )
 
 
 def test_a_learner_that_can_draw_nothing_from_its_samples_says_so_and_not_who_is_slow() -> None:
     flows = GatewayStatus(managers=MANAGERS)
     lacking = replace(shares(0.93, "waiting"), needs_samples=True, waits="learner waits: none")
-    said = describe_wait(lacking, flows, samples_per_insert=32.0)
+    said = describe_wait(lacking, flows, ratio="replay.samples_per_insert = 32")
     assert said == "learner waits: none, 1 manager connected"
 
 
 def test_a_learner_that_has_done_nothing_else_says_what_it_waits_for() -> None:
-    said = describe_wait(shares(1.0, "waiting"), GatewayStatus(), samples_per_insert=32.0)
+    said = describe_wait(
+        shares(1.0, "waiting"), GatewayStatus(), ratio="replay.samples_per_insert = 32"
+    )
     assert said == "learner waits: 2 samples, 0 managers connected"
 
 
