@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _join_parent()
     _print_what_is_possible()
     parent = take_report_descriptor()
-    asked = sys.argv[1:] if arguments is None else arguments
+    asked = _with_home(sys.argv[1:] if arguments is None else arguments)
     is_daemon = bool(asked) and asked[0] in _DAEMONS and runs_daemons()
     if is_daemon:
         _exit_on_signal()
@@ -212,6 +212,21 @@ def _refuse_system(arguments: Sequence[str]) -> None:
     asked_help = {"-h", "--help"}.intersection(arguments)
     if arguments and arguments[0] in _NOT_ON_WINDOWS and not asked_help:
         require_daemons(f"vedette {arguments[0]}")
+
+
+def _with_home(arguments: Sequence[str]) -> Sequence[str]:
+    """Put the user's home in place of ``~`` where a path begins, which a shell does not do in
+    ``--out=~/run``."""
+    if arguments[:1] == ["conform"]:  # the rest is another program's
+        return arguments
+    return [
+        re.sub(r"^((?:--[a-z-]+=)?@?)(~(?:/.*)?)$", _home_of, argument, flags=re.DOTALL)
+        for argument in arguments
+    ]
+
+
+def _home_of(found: re.Match[str]) -> str:
+    return found[1] + os.path.expanduser(found[2])  # noqa: PTH111 - it stays a text
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:

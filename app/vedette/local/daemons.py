@@ -144,7 +144,7 @@ class LocalRun:
         self._began = time.time()
         self._last: Status | None = None  # the learner's last answer
         self._events_bytes = 0
-        self._printed_to = self._began
+        self._printed = self._count_events()
         self._memory_kills = MemoryKills()
 
     def __enter__(self) -> LocalRun:
@@ -216,6 +216,12 @@ class LocalRun:
             status = status_at_end(self._out, self._last)
         self._view.show(status)
 
+    def _count_events(self) -> int:
+        """The events that earlier starts have logged."""
+        with suppress(OSError):
+            return len(read_events(RunDirectory(self._out).events_file)[0])
+        return 0
+
     def _print_deaths(self) -> None:
         """Print a line for each of the learner's processes that died, from the log of events."""
         path = RunDirectory(self._out).events_file
@@ -223,10 +229,11 @@ class LocalRun:
             if (size := path.stat().st_size) == self._events_bytes:
                 return
             self._events_bytes = size
-            for event in read_events(path)[0]:
-                if event.kind == "died" and event.time_s > self._printed_to:
-                    self._printed_to = event.time_s
+            events, _ = read_events(path)
+            for event in events[self._printed :]:
+                if event.kind == "died":
                     self._view.print_line(f"the {event.who} died: {event.text}")
+            self._printed = len(events)
 
     def _describe_saving(self) -> str:
         if self._last is None:

@@ -80,7 +80,7 @@ class TrialOutcome:
 class _Running:
     trial: Trial
     process: subprocess.Popen[bytes]
-    began_s: float  # since 1970
+    before_s: float | None  # the time of the status that it found
     kill_at: float | None = None  # monotonic, once it was asked to stop
 
 
@@ -155,8 +155,9 @@ class Jobs:
         )
         environment = {**dict.fromkeys(READ_ALREADY, ""), "PYTHONUNBUFFERED": "1"}
         environment[COMMAND] = command_line()
+        before_s = read_summary(trial.out).time_s
         process = spawn(argv, environment=environment, log=self._log(trial), own_group=True)
-        self._running.append(_Running(trial, process, time.time()))
+        self._running.append(_Running(trial, process, before_s))
 
     def _hand_on(self, file: Path) -> list[str]:
         """Write what is known of environments; return the options that name the file."""
@@ -230,7 +231,7 @@ class Jobs:
         for running in self._running:
             trial = running.trial
             status = read_summary(trial.out)
-            new = (status.time_s or 0.0) >= running.began_s
+            new = status.time_s != running.before_s
             self.line(f"{trial.name}: {status_line(status) if new else 'starting'}")
 
     def _log(self, trial: Trial) -> Path:

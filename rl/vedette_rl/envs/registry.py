@@ -121,6 +121,9 @@ def _describe_module(config: EnvConfig, module: Any, before: frozenset[str]) -> 
         f"module {config.module!r} registers no environment {config.name!r} and has no class or "
         "function of that name"
     )
+    if _top(config.module or "") in sys.stdlib_module_names:
+        own = getattr(module, "__file__", None) or "built in"
+        return f"module {config.module!r} is Python's own ({own}): give yours another name"
     if left_out := move_out_of(module, config.name):
         return f"{why}: {left_out}"
     if ids := _registered_by(module, before):

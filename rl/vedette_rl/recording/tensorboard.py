@@ -60,7 +60,7 @@ class TensorboardRecorder(FileRecorder):
 
     def __init__(self, directory: str | Path, *, clock: Callable[[], float] = time.time) -> None:
         place = f"{socket.gethostname()}.{os.getpid()}.{next(_files)}"
-        name = f"events.out.tfevents.{int(clock()):010d}.{place}"
+        name = f"events.out.tfevents.{_stamp(Path(directory), clock()):010d}.{place}"
         # The folder may be removed, to begin its curves anew; a run that is moved takes it along.
         home = Path(directory).absolute().parent
         super().__init__(Path(directory) / name, "xb", clock, home=home)
@@ -106,7 +106,8 @@ class TensorboardRecorder(FileRecorder):
             hparams_pb,
         )
 
-        name = str(self.path.parent.resolve())  # two runs of one configuration are two rows
+        folder = os.fsencode(self.path.parent.resolve())
+        name = folder.decode("utf-8", "replace")  # two runs of one configuration are two rows
         summary = hparams_pb(dict(hparams), trial_id=name, start_time_secs=self._clock())
         self._append(summary=summary, step=0)
         self._push()
@@ -115,6 +116,14 @@ class TensorboardRecorder(FileRecorder):
         event = events.Event(wall_time=self._clock(), **fields)
         with self._recording():
             self._records.write(event.SerializeToString())
+
+
+def _stamp(directory: Path, now: float) -> int:
+    """The number by which a new event file stands behind the others, whose names are their order:
+    the second, or one more than the newest's where the clock was set back since."""
+    stamps = (path.name.split(".")[3] for path in directory.glob("events.out.tfevents.*"))
+    newest = max((int(stamp) for stamp in stamps if stamp.isdecimal()), default=-1)
+    return max(int(now), newest + 1)
 
 
 # A run that was killed continues from its last checkpoint, before the last steps it has recorded.

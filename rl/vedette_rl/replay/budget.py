@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from vedette_rl.replay.rows import default_guard
 from vedette_rl.replay.sequences import INDEX_ROW_BYTES
 from vedette_rl.replay.sum_tree import tree_bytes
 from vedette_rl.replay.syncing import synced_file_bytes
+from vedette_rl.storage.control_groups import memory_left, read_lines
 from vedette_rl.storage.latest_value import latest_value_file_bytes
 from vedette_rl.storage.system import installed_memory
 
@@ -169,7 +172,7 @@ def _make_room(directory: Path, taken: int, need: int) -> str:
 
 def available_memory(root: Path = ROOT) -> int:
     """Bytes that this process may still take: the machine's, and every control group's limit."""
-    return min([_machine_memory(root), *_cgroup_memory(root)])
+    return min([_machine_memory(root), *memory_left(root)])
 
 
 def used_disk_bytes(paths: Iterable[Path]) -> int:
@@ -198,9 +201,9 @@ def mount_of(path: Path, root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
     best = -1
     kind = ""
     options: tuple[str, ...] = ()
-    for line in _lines(root / "proc/self/mountinfo"):
+    for line in read_lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
-        point = Path(before.split(" ")[4].encode().decode("unicode_escape"))
+        point = _mount_point(before.split(" ")[4])
         if path.is_relative_to(point) and len(point.parts) >= best:
             best = len(point.parts)
             kind, _, of_disk = after.split(" ", 2)
@@ -208,60 +211,22 @@ def mount_of(path: Path, root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
     return kind, options
 
 
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+
+
+def _mount_point(field: str) -> Path:
+    """A place as the kernel writes it: bytes, of which blanks and the like are octal numbers."""
+    escaped = os.fsencode(field)
+    return Path(os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), escaped)))
+
+
 def _nearest_existing(path: Path) -> Path:
     return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
 
 
 def _machine_memory(root: Path) -> int:
-    for line in _lines(root / "proc/meminfo"):
+    for line in read_lines(root / "proc/meminfo"):
         name, _, value = line.partition(":")
         if name == "MemAvailable":
             return int(value.split()[0]) * 1024
     return installed_memory()  # at most; there is no number of what is free
-
-
-def _cgroup_memory(root: Path) -> list[int]:
-    """Bytes left under the limit of every control group of this process, v1 and v2."""
-    left = []
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base = root / "sys/fs/cgroup"
-            names = ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            base = root / "sys/fs/cgroup/memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        else:
-            continue
-        # A container often sees its own group as the root, whatever the path is.
-        group = base / path.lstrip("/")
-        while True:
-            free = _group_memory(group, *names)
-            if free is not None:
-                left.append(free)
-            if group == base:
-                break
-            group = group.parent
-    return left
-
-
-def _group_memory(group: Path, limit_name: str, usage_name: str) -> int | None:
-    limit, usage = _number(group / limit_name), _number(group / usage_name)
-    if limit is None or usage is None:
-        return None
-    counts = dict(line.split(" ", 1) for line in _lines(group / "memory.stat"))
-    # Cached files count as used, and make room when it is needed.
-    files = sum(int(counts.get(name, 0)) for name in ("inactive_file", "active_file"))
-    return max(0, limit - max(0, usage - files))
-
-
-def _number(path: Path) -> int | None:
-    lines = _lines(path)
-    return int(lines[0]) if lines and lines[0].isdecimal() else None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []

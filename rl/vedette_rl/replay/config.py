@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from vedette_rl.import_by_name import choice_or_import
 from vedette_rl.settings.part import SettingsPart
-from vedette_rl.settings.plain_values import Kwargs
+from vedette_rl.settings.plain_values import Kwargs, PlacePath
 from vedette_rl.settings.stored import IN_SAMPLES, IN_SAMPLES_IF_ANY, ScheduleConfig
 
 ACTORS = "actors"
@@ -31,7 +31,7 @@ class SourceConfig(SettingsPart):
         "share": "ratio fraction weight sample_ratio",
     }
 
-    data: str = ""
+    data: PlacePath = ""
     """what is read once, before the run starts: ``minari:ID``, the folder of a Minari data set or
     of a LeRobotDataset, the ``.npz`` or HDF5 file of an exported replay or of D4RL, robomimic's
     HDF5, or another run's directory. Empty only for the source ``interventions``, which gets the
@@ -77,7 +77,7 @@ class ReplayConfig(SettingsPart):
     replay keeps: further back is what `vedette rerun` can execute again. For one interval of
     checkpoints it takes `learner.save_interval` times `agent.batch_size` divided by
     `replay.samples_per_insert`. A replay has what it was made with."""
-    directory: str | None = None
+    directory: PlacePath | None = None
     """where the columns lie; None: ``replay/`` in the run's directory. A tmpfs is quick and is
     lost at a reboot, a disk is large."""
     sync_interval_s: float = Field(default=5.0, ge=0.0, le=3600.0, allow_inf_nan=False)

@@ -99,3 +99,14 @@ def _plain_kwargs(given: Any) -> Any:  # whatever was given; pydantic checks wha
 
 Kwargs = Annotated[dict[str, JsonValue], BeforeValidator(_plain_kwargs)]
 """What code of the user is given by name: numbers, texts, truth values, lists and tables."""
+
+
+def _expand_home(given: Any) -> Any:  # whatever was given; pydantic checks what comes out
+    """A path with the user's home in place of ``~``, which no shell replaces behind a ``=``, and
+    nobody in a file."""
+    is_home = isinstance(given, str) and (given == "~" or given.startswith("~/"))
+    return os.path.expanduser(given) if is_home else given  # noqa: PTH111 - it may be no path
+
+
+PlacePath = Annotated[str, BeforeValidator(_expand_home)]
+"""The path of a file or folder on the host that reads it."""

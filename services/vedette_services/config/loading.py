@@ -268,7 +268,8 @@ def read_toml(path: Path, *, pipe: bool = False) -> Table:
         SettingError: it does not exist, cannot be read or is not TOML.
     """
     try:
-        table = tomllib.loads(path.read_text("utf-8") if pipe else read_text(path))
+        text = path.read_text("utf-8") if pipe else read_text(path)
+        table = tomllib.loads(text.removeprefix("\ufeff"))  # which some editors begin with
         check_depth(table)
         return table
     except FileNotFoundError as e:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.import_by_name import choice_or_import, is_import_name
 from vedette_rl.settings.part import SettingsPart
+from vedette_rl.settings.plain_values import PlacePath
 from vedette_rl.settings.stored import IN_BEST, IN_SAMPLES
 from vedette_services.config.plugins import OURS
 
@@ -211,7 +212,7 @@ class LearnerConfig(SettingsPart):
     max_managers: int = Field(default=2048, ge=1, le=4096)
     """actor managers at a time; further ones are refused. With keys, each has some of these places
     for itself, up to 64; if half of all are not enough for that, fewer."""
-    init_from: str | None = None
+    init_from: PlacePath | None = None
     """another run's directory, whose weights a new run begins with, as far as the shapes of its
     arrays fit; the environment may be another one. Optimizers and counters are new."""
     init_checkpoint: Annotated[
@@ -226,7 +227,7 @@ class LearnerConfig(SettingsPart):
     the best by evaluation, of which only the network that acts is kept."""
     torch_threads: int = Field(default=1, ge=0, le=1024)
     """threads of torch's own pool in the trainer; 0 leaves it to torch."""
-    snapshot: str | None = None
+    snapshot: PlacePath | None = None
     """a folder on another disk or a mounted share, to which replay, ledger and checkpoints are
     copied while the run goes on: `vedette learner --from-snapshot` continues from there when this
     host is gone. What managers with an outbox have sent stays in it until it is there."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
+from vedette_rl.storage.control_groups import control_groups
 from vedette_services.errors import StartRefusedError
-from vedette_services.host.control_groups import control_groups
 from vedette_services.host.system import limit_of
 
 _FIXES = {

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vedette_rl.number_format import format_bytes
+from vedette_rl.storage.control_groups import control_groups
 from vedette_rl.storage.system import installed_memory
-from vedette_services.host.control_groups import control_groups
 from vedette_services.host.system import PROCESSES, read_text
 
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)

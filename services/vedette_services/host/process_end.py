@@ -142,6 +142,7 @@ def _children(parent: int) -> Iterator[tuple[int, str]]:
     for place in Path(f"/proc/{parent}/task").glob("*/children"):
         with contextlib.suppress(OSError, ValueError):
             for child in map(int, place.read_text().split()):
-                name, _, rest = (Path(f"/proc/{child}/stat").read_text()).rpartition(") ")
+                line = Path(f"/proc/{child}/stat").read_text(errors="replace")  # may cut a letter
+                name, _, rest = line.rpartition(") ")
                 if rest[:1] != "Z":
                     yield child, name.partition(" (")[2]

@@ -454,8 +454,8 @@ def remove_abandoned(parent: Path) -> None:
         except OSError:
             continue  # gone already, or not ours to look into
         try:
-            lock_file(lock)
-            shutil.rmtree(path, ignore_errors=True)
+            if lock_file(lock):  # else nobody can tell whether its owner lives
+                shutil.rmtree(path, ignore_errors=True)
         except BlockingIOError:
             continue  # its owner lives
         finally:

@@ -69,4 +69,4 @@ def _find_programs(marks: set[str]) -> Iterator[tuple[int, str]]:
             marked = not wanted.isdisjoint((place / "environ").read_bytes().split(b"\0"))
             if not marked or int(place.name) == os.getpid():
                 continue
-            yield int(place.name), (place / "comm").read_text().strip()
+            yield int(place.name), (place / "comm").read_text(errors="replace").strip()

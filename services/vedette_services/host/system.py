@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import math
 import os
 import platform
 import re
@@ -23,6 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from vedette_rl.storage.control_groups import cores_allowed
 from vedette_rl.storage.system import sysctl_text
 from vedette_services.errors import UsageError
 
@@ -79,10 +81,13 @@ def reset_inherited_signals() -> None:
 
 
 def count_cores() -> int:
-    """Return the cores that this process may use."""
+    """Return the cores that this process may use, of which a container's limit may be a part."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    allowed = cores_allowed()
+    return cores if allowed >= cores else max(1, math.ceil(allowed))
 
 
 def count_waits() -> int:

@@ -28,17 +28,25 @@ def start_spans(
         last_s: when its status was written; 0: it has none.
         recorded: the times of its curves: a start that was killed ends with its last record.
     """
-    begins = [event.time_s for event in events if event.kind == "started"]
-    logged = [event.time_s for event in events if event.kind in ("ended", "failed")]
-    # a change of settings is logged before the start that it is for
-    known = [event.time_s for event in events if event.kind != "changed"] + [last_s]
+    starts: list[list[RunEvent]] = []
+    for event in events:  # in their order: a clock may have been set back between two starts
+        if event.kind == "started":
+            starts.append([event])
+        elif starts and event.kind != "changed":  # which is logged before the start that it is for
+            starts[-1].append(event)
+    begins = [start[0].time_s for start in starts]
     found = []
-    for begin, following in zip(begins, [*begins[1:], math.inf], strict=False):
-        ends = [end for end in logged if begin <= end < following]
+    for start, following in zip(starts, [*begins[1:], math.inf], strict=False):
+        begin = start[0].time_s
+        ends = [event.time_s for event in start if event.kind in ("ended", "failed")]
         last = [
-            float(earlier.max()) for times in recorded if (earlier := times[times < following]).size
+            float(within.max())
+            for times in recorded
+            if (within := times[(times >= begin) & (times < following)]).size
         ]
-        end = ends[0] if ends else max(s for s in (*known, *last, begin) if s < following)
+        if begin <= last_s < following:
+            last.append(last_s)
+        end = ends[0] if ends else max([*last, *(event.time_s for event in start)])
         found.append((begin, max(begin, end)))
     return found
 
@@ -67,11 +75,6 @@ def training_time_before(run: RunDirectory) -> TrainingTime:
     if spans and spans[-1][0] > (summary.time_s or 0.0):
         spans = spans[:-1]  # the one that begins
     return TrainingTime(earlier_s=run_seconds(spans, summary) or 0.0)
-
-
-def read_active_seconds(run: RunDirectory) -> float:
-    """Return the duration of all starts of a run until now, of the one that begins too."""
-    return sum(end - begin for begin, end in _read_spans(run, read_summary(run.root)))
 
 
 def _read_spans(run: RunDirectory, summary: Status) -> list[tuple[float, float]]:

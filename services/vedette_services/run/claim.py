@@ -107,7 +107,7 @@ class Owner:
         return found
 
     def __str__(self) -> str:
-        here = self.host == socket.gethostname()
+        here = self.host == socket.gethostname() or self.is_process_here
         return f"process {self.pid}" + ("" if here else f" on {self.host}")
 
     @property
@@ -116,9 +116,15 @@ class Owner:
         return bool(self.boot) and self.boot == this_boot()
 
     @property
+    def is_process_here(self) -> bool:
+        """True if `pid` is, or was, its process as this one numbers them, whatever name the host
+        has meanwhile."""
+        return self.is_here and bool(self.namespace) and self.namespace == pid_namespace()
+
+    @property
     def has_ended(self) -> bool:
         """True if it is a process of this machine that does not run any more."""
-        if not self.is_here or not self.namespace or self.namespace != pid_namespace():
+        if not self.is_process_here:
             return False
         return self.pid == os.getpid() or has_ended(self.pid, self.began)
 

@@ -615,6 +615,17 @@ class RunDirectory:
             raise
         return None
 
+    def is_of_this_host(self, pid: int, host: str) -> bool:
+        """Return True if the process that the lock's file names is one of this host, which may have
+        got another name since."""
+        if host == socket.gethostname():
+            return True
+        try:
+            owner = self._read_owner()
+        except (NotARunError, SettingError):
+            return False
+        return owner is not None and owner.pid == pid and owner.is_process_here
+
     def is_locked_by(self, pid: int) -> bool:
         """Return True if a process has the lock's file open, or where that cannot be told.
 
@@ -640,7 +651,7 @@ class RunDirectory:
         if found is None:
             return ""
         pid, host = found
-        return f"process {pid}" + ("" if host == socket.gethostname() else f" on {host}")
+        return f"process {pid}" + ("" if self.is_of_this_host(pid, host) else f" on {host}")
 
     def unlock(self) -> None:
         """Release claim and lock before this process ends."""

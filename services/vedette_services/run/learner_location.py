@@ -17,8 +17,10 @@ from vedette_rl.storage.regular_files import read_json
 from vedette_rl.storage.write_errors import describe_write_error
 from vedette_services.errors import AddressError, RunOverError
 from vedette_services.net.addresses import Address
+from vedette_services.run.claim import this_boot
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.outcome import read_summary
+from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import EXIT_REASONS
 
 log = logging.getLogger("vedette.learner")
@@ -34,6 +36,10 @@ class LearnerLocation:
         host: its host's own name.
         pid: its process there.
         time_s: when it began to, in seconds since 1970.
+        network: its machine's start and its network there: by them that host knows itself, whatever
+            name it has meanwhile; "" where the system does not tell, or of an earlier release.
+        ended_s: `time_s` of the run's status then: a status of the run's end with that time is of a
+            start before. None: of an earlier release.
     """
 
     address: str
@@ -41,16 +47,23 @@ class LearnerLocation:
     host: str
     pid: int
     time_s: float
+    network: str = ""
+    ended_s: float | None = None
 
     @classmethod
     def read(cls, run: RunDirectory) -> LearnerLocation | None:
         """Read the file; None if there is none that can be read."""
         try:
             found = read_json(run.location_file)
-            # A newer learner may say more.
-            return cls(**{name: found[name] for name in cls.__dataclass_fields__})
+            # A newer learner may say more, one of an earlier release says less.
+            return cls(**{name: found[name] for name in cls.__dataclass_fields__ if name in found})
         except (OSError, ValueError, TypeError, KeyError):
             return None
+
+    def has_ended(self, summary: Status) -> bool:
+        """Return True if a status of the run's end is of this learner's, not of a start before."""
+        ended_s = summary.time_s or 0.0
+        return ended_s > self.time_s if self.ended_s is None else ended_s != self.ended_s
 
     def address_from_here(self) -> Address:
         """The address for this host.
@@ -59,7 +72,8 @@ class LearnerLocation:
             AddressError: the learner is on another host and listens to none but that.
         """
         bind = Address.parse(self.bind)
-        if self.host == socket.gethostname():
+        is_here = bool(self.network) and self.network == _this_network()
+        if is_here or self.host == socket.gethostname():
             return _on_this_host(bind)
         if bind.loopback:
             why = f"its learner listens to {self.host} alone"
@@ -84,7 +98,15 @@ def publish_location(run: RunDirectory, bind: Address, advertise: str | None) ->
     reached = Address(socket.getfqdn(), bind.port) if wildcard else bind
     if advertise is not None:
         reached = Address.parse(f"{advertise}:{bind.port}")
-    location = LearnerLocation(str(reached), str(bind), host, os.getpid(), time.time())
+    location = LearnerLocation(
+        str(reached),
+        str(bind),
+        host,
+        os.getpid(),
+        time.time(),
+        _this_network(),
+        read_summary(run.root).time_s or 0.0,
+    )
     try:
         write_json(run.location_file, asdict(location))
     except OSError as error:
@@ -112,13 +134,21 @@ def find_learner(text: str) -> Address:
     run = RunDirectory(root)
     location = LearnerLocation.read(run)
     summary = read_summary(root)
-    # The summary of an earlier end is older than a learner that goes on.
-    ended_s = summary.time_s or 0.0
-    if summary.exit_reason in EXIT_REASONS and (location is None or ended_s > location.time_s):
+    if summary.exit_reason in EXIT_REASONS and (location is None or location.has_ended(summary)):
         raise RunOverError(root, summary.exit_reason)
     if location is None:
         raise AddressError(text, "no learner runs there", "start one with that --out")
     return location.address_from_here()
+
+
+def _this_network() -> str:
+    """Return what tells this machine, since it started, and its network from all others; "" where
+    the system does not tell. A container on it may have a network of its own."""
+    boot = this_boot()
+    try:
+        return f"{boot} {Path('/proc/self/ns/net').readlink()}" if boot else ""
+    except OSError:
+        return ""
 
 
 def _on_this_host(bind: Address) -> Address:

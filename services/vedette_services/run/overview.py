@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -159,11 +158,18 @@ def is_running(run: RunDirectory) -> bool:
         is_free = False
     if not is_free:
         summary = read_summary(run.root)
-        starts = read_provenance(run)
-        began_s = starts[-1].began_s if starts else math.inf
-        is_new = (summary.time_s or 0.0) < began_s
+        is_new = _is_of_earlier_start(run, summary)
         return is_new or not summary.exit_reason or bool(summary.waits)
     return False
+
+
+def _is_of_earlier_start(run: RunDirectory, status: Status) -> bool:
+    """Return True if a status is not of the learner that runs now. Where that listens it has said
+    which one it found; until then times tell, perhaps of two clocks."""
+    if (location := LearnerLocation.read(run)) is not None:
+        return not location.has_ended(status)
+    starts = read_provenance(run)
+    return not starts or (status.time_s or 0.0) < starts[-1].began_s
 
 
 def seen_elsewhere(run: RunDirectory) -> SeenOwner | None:
@@ -294,8 +300,7 @@ class RunStatus:
     def _as_of_this_start(self, text: bytes) -> bytes:
         """Leave out the end of an earlier start, where one begins that has written no status."""
         status = decode(Status, text)
-        starts = read_provenance(self._run)
-        if status is None or not starts or (status.time_s or 0.0) >= starts[-1].began_s:
+        if status is None or not _is_of_earlier_start(self._run, status):
             return text
         begins = replace(status, exit_reason="", phase="starting", waits="", unevaluated="")
         return json.dumps(begins.as_dict()).encode()

@@ -270,7 +270,12 @@ def _ask_git(directory: Path, *arguments: str) -> str:
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         found = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_GIT_WAIT_S
+            command,
+            env=environment,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_GIT_WAIT_S,
         )
     except (OSError, subprocess.SubprocessError):
         return ""

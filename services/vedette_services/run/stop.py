@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def stop_run(directory: Path, timeout_s: float) -> bool:
             raise UsageError(f"{directory}: its learner is {seen.owner}, {seen}; stop it there")
         return False
     pid, host = holder
-    if host != socket.gethostname():
+    if not run.is_of_this_host(pid, host):
         raise UsageError(f"{directory}: its learner is process {pid} on {host}; stop it there")
     try:
         if not run.is_locked_by(pid):

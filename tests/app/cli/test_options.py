@@ -41,3 +41,17 @@ def test_a_trial_makes_no_environment_to_learn_of_it(
     trial = ("run", tmp_path / "trial.toml", "--complete", "--out", "one")
     status, said = vedette(*trial, *known, "agent.batch_size=2000")
     assert (status, "agent.batch_size" in said) == (2, True), said
+
+
+def test_the_home_stands_for_a_tilde_that_no_shell_has_replaced(
+    vedette: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    table = tmp_path / "mine.toml"
+    table.write_bytes(b'\xef\xbb\xbf[replay]\ndirectory = "~/rows"\n')  # as Notepad saves it
+    status, text = vedette("config", "~/mine.toml", "learner.snapshot=~/copy", "agent.network=mlp")
+    assert status == 0
+    assert f'directory = "{tmp_path}/rows"' in text
+    assert f'snapshot = "{tmp_path}/copy"' in text
+    assert vedette("runs", "~/none")[1] == f"vedette: {tmp_path}/none: there is no such folder\n"
+    assert vedette("report", "--out=~/report.html", "~/none")[1].startswith(f"vedette: {tmp_path}")

@@ -117,6 +117,11 @@ def test_what_makes_no_environment_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
+def test_a_module_that_is_pythons_own_is_named_as_such() -> None:
+    with pytest.raises(UnknownEnvironmentError, match=r"'queue' is Python's own \(.*queue.py\)"):
+        make_env(EnvConfig(id="queue:MyEnv"))
+
+
 REGISTERS = """
 import gymnasium as gym
 

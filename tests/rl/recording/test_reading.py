@@ -191,6 +191,15 @@ def test_a_reader_goes_on_with_a_later_file_and_its_earlier_steps(
     assert len(parsed) == 2
 
 
+def test_a_file_stands_behind_the_others_also_by_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    for hour, steps in ((5.0, range(0, 1000, 100)), (4.0, range(1000, 2000, 100))):
+        recorder = TensorboardRecorder(tmp_path / "tensorboard", clock=lambda at=hour: 3600.0 * at)
+        for step in steps:
+            recorder.write({"x": float(step)}, step)
+        recorder.close()
+    assert CurveReader(tmp_path).read().curves["x"].steps.tolist() == [*range(0, 2000, 100)]
+
+
 def test_a_reader_begins_anew_where_a_file_was_replaced(tmp_path: Path) -> None:
     recorder = TensorboardRecorder(tmp_path / "tensorboard")
     for step in (1, 2, 3):

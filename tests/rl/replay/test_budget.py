@@ -1,5 +1,6 @@
 """The budget: what a replay needs, and what is counted as free."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -184,3 +185,18 @@ def test_this_machine_has_some_memory() -> None:
 )
 def test_sizes_have_three_digits_and_a_unit(count: int, text: str) -> None:
     assert format_bytes(count) == text
+
+
+def test_mounts_are_found_whatever_bytes_their_names_have(tmp_path: Path) -> None:
+    place = tmp_path / "proc/self/mountinfo"
+    place.parent.mkdir(parents=True)
+    named = tmp_path / "größe und mehr"
+    named.mkdir()
+    point = os.fsencode(named).replace(b" ", b"\\040")
+    place.write_bytes(
+        b"1 0 8:1 / / rw - ext4 /dev/x rw\n"
+        b"2 0 8:2 / /srv/M\xfcll rw - xfs /dev/y rw\n"
+        b"3 0 8:3 / " + point + b" rw - tmpfs none rw\n"
+    )
+    assert file_system(tmp_path, tmp_path) == "ext4"
+    assert file_system(named / "replay", tmp_path) == "tmpfs"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from vedette_rl.storage import control_groups
 from vedette_services.errors import FAILED, StartRefusedError, error_message
-from vedette_services.host import control_groups
 from vedette_services.host.limits import describe_limit, start_refused
 from vedette_services.host.processes import spawn
 
@@ -71,15 +71,15 @@ def test_another_cause_stays_what_it_is() -> None:
 def test_the_control_groups_limit_is_named_wherever_it_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    groups = tmp_path / "cgroup"
+    groups = tmp_path / "proc/self/cgroup"
+    groups.parent.mkdir(parents=True)
     groups.write_text(f"3:cpu:/x\n{line}\n")
-    above = tmp_path / "root" / "a"
+    above = tmp_path / "sys/fs/cgroup/a"
     (above / "b").mkdir(parents=True)
     for place, limit in ((above / "b", "max"), (above, "6")):
         (place / "pids.max").write_text(f"{limit}\n")
         (place / "pids.current").write_text("6\n")
-    monkeypatch.setattr(control_groups, "_GROUPS", groups)
-    monkeypatch.setattr(control_groups, "_ROOT", tmp_path / "root")
+    monkeypatch.setattr(control_groups, "ROOT", tmp_path)
     assert f"pids.max 6 of {above}, 6 used)" in describe_limit(errno.EAGAIN)
     groups.unlink()
     assert "pids.max" not in describe_limit(errno.EAGAIN)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vedette_rl.storage.atomic_files import write_json
-from vedette_services.run.active_time import run_seconds, training_time_before
+from vedette_services.run.active_time import run_seconds, start_spans, training_time_before
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.status.status import Status
@@ -41,3 +41,12 @@ def test_a_start_goes_on_counting_where_the_last_one_has_ended(tmp_path: Path) -
     known = Status(time_s=1100.0, seconds=2.0, run_seconds=93.0)
     write_json(run.summary_file, known.as_dict())
     assert training_time_before(run).run_s == 93.0
+
+
+def test_starts_follow_one_another_as_logged_also_by_a_clock_that_was_set_back() -> None:
+    begins = [86_400.0, 1000.0]
+    events = [RunEvent(time_s, "started", "learner") for time_s in begins]
+    events.insert(1, RunEvent(86_500.0, "ended", "learner"))
+    assert start_spans(events, 1600.0) == [(86_400.0, 86_500.0), (1000.0, 1600.0)]
+    del events[1]  # killed
+    assert start_spans(events, 1600.0) == [(86_400.0, 86_400.0), (1000.0, 1600.0)]

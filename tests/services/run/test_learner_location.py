@@ -25,7 +25,9 @@ def run(tmp_path: Path) -> RunDirectory:
 def elsewhere(run: RunDirectory) -> None:
     """Make the file as another host sees it, of a newer release, which says more."""
     content = json.loads(run.location_file.read_text())
-    run.location_file.write_text(json.dumps({**content, "host": "another", "zone": "b"}))
+    run.location_file.write_text(
+        json.dumps({**content, "host": "another", "network": "its own", "zone": "b"})
+    )
 
 
 def end(run: RunDirectory, reason: str, at_s: float) -> None:
@@ -70,6 +72,33 @@ def test_an_end_counts_only_if_no_learner_has_begun_since(run: RunDirectory) -> 
     with publish_location(run, Address("127.0.0.1", 6000), None):
         assert find_learner(f"@{run.root}") == Address("127.0.0.1", 6000)
         end(run, "max_opts", time.time() + 1)  # and was killed before it could remove its file
+        with pytest.raises(RunOverError):
+            find_learner(f"@{run.root}")
+
+
+def test_a_host_that_has_another_name_now_knows_its_own_learner(run: RunDirectory) -> None:
+    with publish_location(run, Address("127.0.0.1", 6000), None):
+        content = json.loads(run.location_file.read_text())
+        run.location_file.write_text(json.dumps({**content, "host": "laptop-at-home"}))
+        assert find_learner(f"@{run.root}") == Address("127.0.0.1", 6000)
+
+
+def test_an_end_of_an_earlier_start_is_told_whatever_the_clock_said(run: RunDirectory) -> None:
+    end(run, "max_opts", time.time() + 3600)  # by a clock that was set back since
+    with publish_location(run, Address("127.0.0.1", 6000), None):
+        assert find_learner(f"@{run.root}") == Address("127.0.0.1", 6000)
+        end(run, "max_opts", time.time())
+        with pytest.raises(RunOverError):
+            find_learner(f"@{run.root}")
+
+
+def test_the_file_of_an_earlier_release_is_read(run: RunDirectory) -> None:
+    with publish_location(run, Address("127.0.0.1", 6000), None):
+        content = json.loads(run.location_file.read_text())
+        del content["network"], content["ended_s"]
+        run.location_file.write_text(json.dumps(content))
+        assert find_learner(f"@{run.root}") == Address("127.0.0.1", 6000)
+        end(run, "max_opts", time.time() + 1)
         with pytest.raises(RunOverError):
             find_learner(f"@{run.root}")
 

@@ -77,7 +77,6 @@ from vedette_services.learner.trainer.training_loop import (
     TrainingLoop,
     sleep_briefly,
 )
-from vedette_services.run.active_time import read_active_seconds
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.initial_weights import WeightsSource
 from vedette_services.run.journal import Header, Ring, StateHashes, keep_config
@@ -270,7 +269,7 @@ class Learner:
             )
         )
         recorded = truncate_curves(run.tensorboard, self.agent.opt_steps)
-        self._pace = RecordPace(read_active_seconds(run), clock())
+        self._pace = RecordPace(trained.run_s, clock())
         self._curves = CurveRecorder(self._recorder, run_id, config, recorded, pace=self._pace)
         self._unflushed: int | None = None  # the step of a flush that was not due yet
         if returns := {

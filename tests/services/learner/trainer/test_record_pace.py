@@ -20,9 +20,7 @@ from vedette_rl.recording.file_recorder import Means
 from vedette_rl.recording.registry import TeeRecorder, make_recorders
 from vedette_services.learner.trainer.record_pace import RESOLUTION, RecordPace
 from vedette_services.learner.trainer.run_recorder import CurveRecorder
-from vedette_services.run.active_time import read_active_seconds
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.status.records import EndedEvaluations, GatewayStatus, TrainerStatus
 from vedette_services.status.status import Eval, Lag, ManagerStatus, ReplayStatus, Samples
 
@@ -49,16 +47,6 @@ def test_records_of_a_long_run_are_a_part_of_its_time_apart(
     assert pace.is_due("status", math.inf)
     (line,) = caplog.messages
     assert line.startswith("the run is 24:00:00 old: from now on its records are 1/5,000 of its")
-
-
-def test_the_time_of_a_run_is_that_of_all_its_starts(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    events = EventFile(run.events_file)
-    assert read_active_seconds(run) == 0.0
-    for begin, end in ((1000.0, 1500.0), (9000.0, 9100.0)):
-        events.add(RunEvent(begin, "started", "learner"), RunEvent(end, "ended", "learner"))
-    events.add(RunEvent(20_000.0, "started", "learner"))
-    assert read_active_seconds(run) == 600.0
 
 
 class Counter(TeeRecorder):
