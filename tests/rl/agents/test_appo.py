@@ -201,7 +201,7 @@ def values_of(agent: AppoAgent, block: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("were_normalised", [True, False])
-def test_values_stay_what_they_are_as_their_scale_moves(were_normalised: bool) -> None:
+def test_values_are_hardly_stretched_as_their_scale_jumps(were_normalised: bool) -> None:
     """Also where values were learned without a scale before, which begins at a resume."""
     spaces = Spaces(VECTOR, ACTIONS[0])
     options = {"normalize_observations": False, "max_grad_norm": 0.0}
@@ -213,11 +213,27 @@ def test_values_stay_what_they_are_as_their_scale_moves(were_normalised: bool) -
     agent.set_state(first.get_state())
     high = random_block(spaces, 8, 8, 1)
     high["reward"] = 1000.0 + 100.0 * high["reward"]
-    before = values_of(agent, low)
+    before, mean = values_of(agent, low), agent.get_state()["value_scale"]["mean"]
     (batch,) = minibatches(high, passes=1, size=64)
     scale = agent.opt(batch, record=True).record["value_scale"]
     assert scale > 100.0 * first.get_state()["value_scale"]["deviation"]
-    torch.testing.assert_close(values_of(agent, low), before, rtol=1e-3, atol=1e-2)
+    stretched = mean + 1.2 * (before - mean)
+    torch.testing.assert_close(values_of(agent, low), stretched, rtol=1e-3, atol=1e-2)
+
+
+def test_values_grow_as_their_scale_does_where_it_grows_slowly() -> None:
+    spaces = Spaces(VECTOR, ACTIONS[0])
+    agent = agent_for(ACTIONS[0], learning_rate=1e-12, normalize_observations=False)
+    for number in range(4):
+        block = random_block(spaces, 8, 8, number)
+        before, scale = values_of(agent, block), agent.get_state()["value_scale"]
+        learned, mean = (before - scale["mean"]) / scale["deviation"], scale["mean"]
+        (batch,) = minibatches(block, passes=1, size=64)
+        agent.opt(batch)
+        scale = agent.get_state()["value_scale"]
+        expected = scale["deviation"] * learned + scale["mean"]
+        torch.testing.assert_close(values_of(agent, block), expected, rtol=1e-3, atol=1e-4)
+    assert scale["mean"] != mean
 
 
 def test_no_target_is_beyond_what_rewards_can_add_up_to_where_they_begin_late() -> None:

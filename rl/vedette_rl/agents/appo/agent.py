@@ -34,12 +34,18 @@ from vedette_rl.networks.torch_network import build_network
 _CHOSEN = "chosen"
 
 
+_STRETCH_MAX = 1.2
+
+
 class ValueScale:
     """The running mean and deviation of the values' targets, in which values are learned.
 
-    Each block counts as much as any other (Chan et al. 1979), so they move less and less. As they
-    move, the layer of the values follows, so that no value changes by it (PopArt, van Hasselt et
-    al. 2016, arXiv:1602.07714, equations 4 to 6); but for the first block, before which the values
+    Each block counts as much as any other (Chan et al. 1979), so they move less and less. Values
+    move with them, as returns do that grow. But behind a jump, as where rewards begin late, they
+    would be many times too large, and so would the next targets. So where the deviation moves by
+    more than `_STRETCH_MAX` in a block, the layer of the values follows, and no value's distance to
+    the mean before is stretched by more (PopArt, van Hasselt et al. 2016, arXiv:1602.07714,
+    equations 4 to 6, would not stretch it at all). Not for the first block, before which the values
     are nothing learned.
 
     Args:
@@ -70,8 +76,11 @@ class ValueScale:
         self._variance.lerp_(variance + delta.square() * (1.0 - rate), rate)
         self.mean.addcmul_(delta, rate)
         self.deviation.copy_((self._variance + _VARIANCE_EPS).sqrt())
-        factor = torch.where(learned, deviation_before / self.deviation, 1.0)
-        offset = torch.where(learned, (mean_before - self.mean) / self.deviation, 0.0)
+        growth = self.deviation / deviation_before
+        stretch = growth.clamp(1.0 / _STRETCH_MAX, _STRETCH_MAX)
+        follows = learned & (stretch != growth)
+        factor = torch.where(follows, stretch / growth, 1.0)
+        offset = torch.where(follows, (mean_before - self.mean) / self.deviation, 0.0)
         self._values.weight.mul_(factor)
         self._values.bias.mul_(factor).add_(offset)
 
