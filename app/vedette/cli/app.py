@@ -217,7 +217,7 @@ def _refuse_system(arguments: Sequence[str]) -> None:
 def _with_home(arguments: Sequence[str]) -> Sequence[str]:
     """Put the user's home in place of ``~`` where a path begins, which a shell does not do in
     ``--out=~/run``."""
-    if arguments[:1] == ["conform"]:  # the rest is another program's
+    if [*arguments[:1]] == ["conform"]:  # the rest is another program's
         return arguments
     return [
         re.sub(r"^((?:--[a-z-]+=)?@?)(~(?:/.*)?)$", _home_of, argument, flags=re.DOTALL)

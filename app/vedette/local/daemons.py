@@ -41,7 +41,7 @@ from vedette_services.host.processes import (
 from vedette_services.host.system import anonymous_file
 from vedette_services.net.addresses import Address
 from vedette_services.run.directory import RunDirectory
-from vedette_services.run.events import read_events
+from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.outcome import exit_at_once, last_status, startup_stage, status_at_end
 from vedette_services.run.provenance import COMMAND, command_line, record_failure
 from vedette_services.run.start_plan import StartPlan
@@ -144,7 +144,7 @@ class LocalRun:
         self._began = time.time()
         self._last: Status | None = None  # the learner's last answer
         self._events_bytes = 0
-        self._printed = self._count_events()
+        self._events_seen = self._read_events()
         self._memory_kills = MemoryKills()
 
     def __enter__(self) -> LocalRun:
@@ -216,11 +216,10 @@ class LocalRun:
             status = status_at_end(self._out, self._last)
         self._view.show(status)
 
-    def _count_events(self) -> int:
-        """The events that earlier starts have logged."""
+    def _read_events(self) -> list[RunEvent]:
         with suppress(OSError):
-            return len(read_events(RunDirectory(self._out).events_file)[0])
-        return 0
+            return read_events(RunDirectory(self._out).events_file)[0]
+        return []
 
     def _print_deaths(self) -> None:
         """Print a line for each of the learner's processes that died, from the log of events."""
@@ -229,11 +228,11 @@ class LocalRun:
             if (size := path.stat().st_size) == self._events_bytes:
                 return
             self._events_bytes = size
-            events, _ = read_events(path)
-            for event in events[self._printed :]:
-                if event.kind == "died":
+            events = self._read_events()
+            for event in events:
+                if event.kind == "died" and event not in self._events_seen:
                     self._view.print_line(f"the {event.who} died: {event.text}")
-            self._printed = len(events)
+            self._events_seen = events
 
     def _describe_saving(self) -> str:
         if self._last is None:

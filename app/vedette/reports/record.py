@@ -249,8 +249,14 @@ class RunRecord:
         """Convert times to seconds of the learner's work: the time between two starts is none."""
         begin = min((float(curve.times[0]) for curve in self.curves.values()), default=0.0)
         spans = self.starts or [(begin, math.inf)]
-        worked = [np.clip(times - first, 0.0, last - first) for first, last in spans]
-        return np.asarray(np.sum(worked, axis=0), np.float64)
+        clipped = [np.clip(times - first, 0.0, last - first) for first, last in spans]
+        worked = np.asarray(np.sum(clipped, axis=0), np.float64)
+        before = 0.0
+        for first, last in spans:  # in their order: a clock may have been set back between two
+            own = (times >= first) & (times <= last)
+            worked[own] = before + times[own] - first
+            before += last - first
+        return worked
 
 
 _OF_EVALUATIONS = frozenset(

@@ -315,6 +315,15 @@ def _follow(obs: Any, leaf: ObservationColumn) -> Any:  # of any space
     return obs
 
 
+def _rounding(space: gs.Box) -> NDArray[Any] | None:
+    """What two numbers of each dimension may be apart and count as one, a thousandth of its width;
+    None where it has no bounds."""
+    if not space.is_bounded():
+        return None
+    width = np.subtract(space.high, space.low, dtype=np.float64)
+    return np.asarray(1e-3 * width, np.float64)
+
+
 class ActionConverter:
     """Converts a vector of an agent's actions to the environment's own.
 
@@ -332,11 +341,20 @@ class ActionConverter:
             self._start = space.start if np.any(space.start) else 0
         self._shifted = bool(np.any(self._start))
         self._bounds = _bounds_that_round_outwards(space)
+        self._near = _rounding(space) if isinstance(space, gs.Box) else np.zeros(())
 
     @property
     def is_identity(self) -> bool:
         """True if the environment takes the agent's actions unchanged."""
         return not self._shifted and self._env_dtype == self._dtype
+
+    def are_alike(self, chosen: NDArray[Any], executed: NDArray[Any]) -> bool:
+        """True if one stored action is the other, but for what conversions of a number within its
+        space round: a wrapper's bounds may be narrow and far from 0."""
+        if self._near is None:
+            return bool(np.allclose(chosen, executed, 1e-3, 0.0))
+        apart = np.abs(np.subtract(executed, chosen, dtype=np.float64))
+        return bool((apart <= self._near).all())
 
     def to_column(self, action: NDArray[Any]) -> NDArray[Any]:
         """The action as it is stored; the same array where it already is so.

@@ -10,7 +10,9 @@ import importlib.util
 import inspect
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -108,6 +110,18 @@ def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
+def _place_in_python(module: Any) -> str:
+    """Where a module of Python's standard library lies; "" of any other."""
+    if _top(module.__name__) not in sys.stdlib_module_names | {"test"}:
+        return ""
+    place: str | None = getattr(module, "__file__", None)
+    if place is None:
+        return "built in"
+    library = Path(sysconfig.get_path("stdlib"))
+    inside = Path(place).is_relative_to(library) and "site-packages" not in Path(place).parts
+    return place if inside else ""
+
+
 def _describe_module(config: EnvConfig, module: Any, before: frozenset[str]) -> str:
     """Say that a module has no such environment, and which it has."""
     if config.module == "__main__":
@@ -121,8 +135,7 @@ def _describe_module(config: EnvConfig, module: Any, before: frozenset[str]) -> 
         f"module {config.module!r} registers no environment {config.name!r} and has no class or "
         "function of that name"
     )
-    if _top(config.module or "") in sys.stdlib_module_names:
-        own = getattr(module, "__file__", None) or "built in"
+    if own := _place_in_python(module):
         return f"module {config.module!r} is Python's own ({own}): give yours another name"
     if left_out := move_out_of(module, config.name):
         return f"{why}: {left_out}"

@@ -187,7 +187,7 @@ class VectorEnvironment:
 
     def _anothers(self, chosen: NDArray[Any], executed: NDArray[Any]) -> str:
         """What is wrong with an executed action beside the policy's own; "" where nothing is."""
-        if not self.refuses_interventions or np.allclose(chosen, executed, 1e-5, 1e-6):
+        if not self.refuses_interventions or self._actions.are_alike(chosen, executed):
             return ""
         return (
             f"not the policy's own, {chosen}, and this run's rows hold how likely its policy was "

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
 from vedette_services.run.outcome import read_summary
@@ -35,18 +37,17 @@ def start_spans(
         elif starts and event.kind != "changed":  # which is logged before the start that it is for
             starts[-1].append(event)
     begins = [start[0].time_s for start in starts]
-    found = []
+    found: list[tuple[float, float]] = []
     for start, following in zip(starts, [*begins[1:], math.inf], strict=False):
         begin = start[0].time_s
         ends = [event.time_s for event in start if event.kind in ("ended", "failed")]
-        last = [
-            float(within.max())
-            for times in recorded
-            if (within := times[(times >= begin) & (times < following)]).size
-        ]
-        if begin <= last_s < following:
-            last.append(last_s)
-        end = ends[0] if ends else max([*last, *(event.time_s for event in start)])
+        last = [event.time_s for event in start]
+        for times in (*recorded, np.array([last_s])):
+            own = (times >= begin) & (times < following)
+            for first, end in found:  # by a clock that was ahead of this one's
+                own &= (times < first) | (times > end)
+            last += [float(times[own].max())] if own.any() else []
+        end = ends[0] if ends else max(last)
         found.append((begin, max(begin, end)))
     return found
 
@@ -72,7 +73,7 @@ def training_time_before(run: RunDirectory) -> TrainingTime:
     if summary.run_seconds is not None:
         return TrainingTime(earlier_s=summary.run_seconds)
     spans = _read_spans(run, summary)
-    if spans and spans[-1][0] > (summary.time_s or 0.0):
+    if spans and not spans[-1][0] <= (summary.time_s or 0.0) <= spans[-1][1]:
         spans = spans[:-1]  # the one that begins
     return TrainingTime(earlier_s=run_seconds(spans, summary) or 0.0)
 

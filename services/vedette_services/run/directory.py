@@ -407,6 +407,8 @@ class RunDirectory:
             os.close(file)
             raise
         self._lock = file
+        with contextlib.suppress(OSError):
+            self.location_file.unlink(missing_ok=True)  # of one that was killed
         with contextlib.suppress(OSError):  # a full disk: the lock holds without it
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)

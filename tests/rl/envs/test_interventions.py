@@ -13,7 +13,7 @@ import pytest
 from vedette_rl.core import Step
 from vedette_rl.core.columns import INTERVENED
 from vedette_rl.envs import EnvConfig
-from vedette_rl.envs.layout import find_intervention
+from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
 from vedette_rl.envs.pushed_envs import PushedEnvs
@@ -50,6 +50,25 @@ class TakenOver(gym.Env[Any, Any]):
             info |= {"is_intervention": taken, "action_intervention": action}
         seen = np.broadcast_to(np.asarray(action, np.float32), (2,)).copy()
         return seen, 0.0, self._t % 7 == 0, False, info
+
+
+class Reports(gym.Env[Any, Any]):
+    """Says always what it has executed."""
+
+    def __init__(self, low: float) -> None:
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = gym.spaces.Box(low, low + 1.0, (1,), np.float32)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 0.0, False, False, {"intervene_action": action}
+
+
+def rescaled(low: float) -> gym.Env[Any, Any]:
+    return gym.wrappers.RescaleAction(Reports(low), np.float32(-1.0), np.float32(1.0))
 
 
 gym.register("TakenOver-v0", entry_point=TakenOver)
@@ -117,6 +136,27 @@ def test_a_run_that_notes_probabilities_refuses_anothers_action_and_takes_its_ow
     envs.step(np.full((1, 2), 5.0))
     envs.step(np.full((1, 2), 6.0))  # the person's is 6, too
     envs.close()
+
+
+@pytest.mark.parametrize("low", [0.0, 300.0, 1000.0, -1.0])
+def test_ones_own_action_is_known_behind_a_wrapper_that_rounds(low: float) -> None:
+    """It comes back through float32 numbers of bounds that are narrow, and far from 0."""
+    config = EnvConfig(id=f"{__name__}:rescaled", kwargs={"low": low})
+    envs = make_vector_environment(config, 1, 0)
+    envs.refuses_interventions = True
+    envs.reset()
+    drawn = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 1, 1)).astype(np.float32)
+    for action in drawn:
+        envs.step(action)
+    envs.close()
+
+
+def test_numbers_of_actions_are_compared_exactly() -> None:
+    actions = ActionConverter(gym.spaces.Discrete(200_000), 1)
+    assert actions.are_alike(np.array(99_999), np.array(99_999))
+    assert not actions.are_alike(np.array(99_999), np.array(100_000))
+    narrow = ActionConverter(gym.spaces.Box(-1e-7, 1e-7, (1,)), 1)
+    assert not narrow.are_alike(np.array([-1e-7]), np.array([1e-7]))
 
 
 def test_a_loop_that_notes_probabilities_refuses_anothers_action_before_it_counts() -> None:

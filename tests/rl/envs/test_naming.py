@@ -117,9 +117,21 @@ def test_what_makes_no_environment_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_a_module_that_is_pythons_own_is_named_as_such() -> None:
-    with pytest.raises(UnknownEnvironmentError, match=r"'queue' is Python's own \(.*queue.py\)"):
-        make_env(EnvConfig(id="queue:MyEnv"))
+@pytest.mark.parametrize("name", ["queue", "test"])
+def test_a_module_that_is_pythons_own_is_named_as_such(name: str) -> None:
+    with pytest.raises(UnknownEnvironmentError, match=f"'{name}' is Python's own \\(.*/{name}"):
+        make_env(EnvConfig(id=f"{name}:MyEnv"))
+
+
+def test_ones_own_module_of_such_a_name_is_described_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "turtle.py").write_text("import gymnasium\nclass Cart(gymnasium.Env): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "turtle", raising=False)
+    with pytest.raises(UnknownEnvironmentError, match=r"it has .*Cart"):
+        make_env(EnvConfig(id="turtle:Nope"))
+    monkeypatch.delitem(sys.modules, "turtle")
 
 
 REGISTERS = """

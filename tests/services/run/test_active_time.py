@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vedette_rl.storage.atomic_files import write_json
@@ -50,3 +51,25 @@ def test_starts_follow_one_another_as_logged_also_by_a_clock_that_was_set_back()
     assert start_spans(events, 1600.0) == [(86_400.0, 86_500.0), (1000.0, 1600.0)]
     del events[1]  # killed
     assert start_spans(events, 1600.0) == [(86_400.0, 86_400.0), (1000.0, 1600.0)]
+
+
+def test_what_a_clock_that_was_ahead_has_recorded_is_of_its_own_start() -> None:
+    events = [
+        RunEvent(86_400.0, "started", "learner"),
+        RunEvent(86_500.0, "ended", "learner"),
+        RunEvent(1000.0, "started", "learner"),
+    ]
+    curves = [np.array([86_410.0, 86_490.0, 1010.0, 1500.0])]
+    first = (86_400.0, 86_500.0)
+    assert start_spans(events, 1600.0, curves) == [first, (1000.0, 1600.0)]
+    assert start_spans(events, 86_500.0, curves) == [first, (1000.0, 1500.0)]  # of the first
+    assert start_spans(events, 86_500.0) == [first, (1000.0, 1000.0)]
+
+
+def test_a_status_of_the_start_before_is_told_by_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    events = EventFile(run.events_file)
+    events.add(RunEvent(86_400.0, "started", "learner"), RunEvent(86_500.0, "ended", "learner"))
+    events.add(RunEvent(1000.0, "started", "learner"))
+    write_json(run.summary_file, Status(time_s=86_500.0, seconds=90.0).as_dict())
+    assert training_time_before(run).run_s == 90.0
