@@ -365,9 +365,10 @@ class Rerun:
             result.difference = Difference(result.begin, result.begin, START)
             return result
         best = BestModel.read(self._run)
+        watch = watch or Watch()
         for segment in segments:
-            state = self._execute(segment, state, result, watch or Watch(), changed, best)
-            if result.difference is not None:
+            state = self._execute(segment, state, result, watch, changed, best)
+            if result.difference is not None or watch.ends(segment.end):
                 break
         if best is None and self._run.best.exists():
             why = "not compared: it cannot be read, or says no step"

@@ -42,6 +42,21 @@ def search(root: Path, text: str) -> FoundStep | None:
     return found.found
 
 
+def test_a_search_ends_at_the_step_that_is_found_also_before_a_kill(tmp_path: Path) -> None:
+    config = config_of("dqn", prioritized=True)
+    for seed in range(20):  # a kill behind the first checkpoint, which makes two segments
+        root = tmp_path / f"run-{seed}"
+        KilledRun(root, config, random.Random(seed), poisoned(1.0)).train(kills=5)
+        with Rerun.open(root) as again:
+            if len(again.span.cut(None, None)) > 1:
+                break
+    else:
+        pytest.fail("no run was killed behind its first checkpoint")
+    found = search(root, "loss >= 0")
+    assert found is not None
+    assert found.step == 1
+
+
 @pytest.mark.parametrize(
     ("reward", "text"), [(np.nan, "nan"), (1e12, "loss > 1e9"), (-1e12, "loss >= 1e9")]
 )
