@@ -214,10 +214,15 @@ def _refuse_system(arguments: Sequence[str]) -> None:
         require_daemons(f"vedette {arguments[0]}")
 
 
+def _names_a_program(arguments: Sequence[str]) -> bool:
+    """True where the arguments behind the command are another program's."""
+    return [*arguments[:1]] == ["conform"]
+
+
 def _with_home(arguments: Sequence[str]) -> Sequence[str]:
     """Put the user's home in place of ``~`` where a path begins, which a shell does not do in
     ``--out=~/run``."""
-    if [*arguments[:1]] == ["conform"]:  # the rest is another program's
+    if _names_a_program(arguments):
         return arguments
     return [
         re.sub(r"^((?:--[a-z-]+=)?@?)(~(?:/.*)?)$", _home_of, argument, flags=re.DOTALL)
@@ -231,7 +236,7 @@ def _home_of(found: re.Match[str]) -> str:
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
     """Refuse an option with an empty value: most likely a shell's variable that is not set."""
-    own = arguments[:0] if arguments[:1] == ["conform"] else arguments  # else another program's
+    own = arguments[:0] if _names_a_program(arguments) else arguments
     for before, argument in pairwise(own):
         named = re.fullmatch("(--[a-z-]+)=", argument)
         if named or not argument:

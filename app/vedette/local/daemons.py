@@ -217,6 +217,7 @@ class LocalRun:
         self._view.show(status)
 
     def _read_events(self) -> list[RunEvent]:
+        """What earlier starts have logged."""
         with suppress(OSError):
             return read_events(RunDirectory(self._out).events_file)[0]
         return []
@@ -228,7 +229,7 @@ class LocalRun:
             if (size := path.stat().st_size) == self._events_bytes:
                 return
             self._events_bytes = size
-            events = self._read_events()
+            events, _ = read_events(path)
             for event in events:
                 if event.kind == "died" and event not in self._events_seen:
                     self._view.print_line(f"the {event.who} died: {event.text}")

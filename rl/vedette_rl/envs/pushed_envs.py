@@ -153,7 +153,7 @@ class PushedEnvs(VectorEnvironment):
             if fault := self._bounds.fault({"action": column}):
                 raise ValueError(f"action={executed!r}: {fault}")
             is_stored = left_out is None or not left_out[row]
-            if is_stored and (fault := self._anothers(action[row], column)):
+            if is_stored and (fault := self._fault_of_executed(action[row], column)):
                 raise ValueError(f"action={executed!r}: {fault}")
         self._write(next_obs, obs)
         self._check_finite(next_obs, None)

@@ -185,7 +185,7 @@ class VectorEnvironment:
         """The buffer of the step's successors (1), and that of its new episodes' beginnings (2)."""
         return self._buffers[(self._current + ahead) % 3]
 
-    def _anothers(self, chosen: NDArray[Any], executed: NDArray[Any]) -> str:
+    def _fault_of_executed(self, chosen: NDArray[Any], executed: NDArray[Any]) -> str:
         """What is wrong with an executed action beside the policy's own; "" where nothing is."""
         if not self.refuses_interventions or self._actions.are_alike(chosen, executed):
             return ""
@@ -207,14 +207,14 @@ class VectorEnvironment:
     ) -> Step:
         """The step whose buffers and rewards are written, and move on.
 
-        Raises:
-            EnvironmentFaultError: another's action was executed, and `refuses_interventions`.
-
         Args:
             action: the chosen ones, as they are stored.
             taken_over: environments, and the actions of a person that were executed instead.
             terminated, truncated, valid: ``(E,)``.
             begins: the beginnings' buffer is written, and acted on next; else the successors' is.
+
+        Raises:
+            EnvironmentFaultError: another's action was executed, and `refuses_interventions`.
         """
         if taken_over:
             action = action.copy()
@@ -222,7 +222,7 @@ class VectorEnvironment:
             self._intervened.fill(False)
         for row, executed in taken_over:
             column = self._actions.from_environment(executed)
-            if valid[row] and (fault := self._anothers(action[row], column)):
+            if valid[row] and (fault := self._fault_of_executed(action[row], column)):
                 raise EnvironmentFaultError("of interventions", f"action {executed}: {fault}")
             action[row] = column
             self._intervened[row] = True

@@ -58,7 +58,8 @@ def cores_allowed(root: Path | None = None) -> float:
     for group in control_groups("cpu", root):
         quota, period = (_number(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
         for line in read_lines(group / "cpu.max"):  # "max 100000": none
-            quota, period = (int(word) if word.isdecimal() else None for word in line.split())
+            words = [*line.split(), "", ""][:2]
+            quota, period = (int(word) if word.isdecimal() else None for word in words)
         if quota and period:
             cores = min(cores, quota / period)
     return cores

@@ -44,8 +44,8 @@ def start_spans(
         last = [event.time_s for event in start]
         for times in (*recorded, np.array([last_s])):
             own = (times >= begin) & (times < following)
-            for first, end in found:  # by a clock that was ahead of this one's
-                own &= (times < first) | (times > end)
+            for before, until in found:  # by a clock that was ahead of this one's
+                own &= (times < before) | (times > until)
             last += [float(times[own].max())] if own.any() else []
         end = ends[0] if ends else max(last)
         found.append((begin, max(begin, end)))

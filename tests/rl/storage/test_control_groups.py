@@ -30,6 +30,7 @@ from vedette_rl.storage.control_groups import cores_allowed
             {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"},
             math.inf,
         ),
+        ("0::/\n", {"cpu.max": "max"}, math.inf),
         ("0::/\n", {}, math.inf),
         ("", {}, math.inf),
     ],

@@ -35,6 +35,7 @@ _CHOSEN = "chosen"
 
 
 _STRETCH_MAX = 1.2
+"""The factor by which the scale of values may move in a block without the layer that follows."""
 
 
 class ValueScale:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from vedette_services.host.system import cpu_model
+from vedette_services.learner.trainer.device import device_name
 from vedette_services.run.provenance import git_state, package_versions
 
 _VARIABLES = ("OMP_", "MKL_", "OPENBLAS_", "CUBLAS_", "KMP_")
@@ -19,7 +20,7 @@ def describe_machine(device: torch.device) -> dict[str, str]:
     """The device, the processor with the instructions that torch and numpy use of it, threads, and
     the variables of the libraries of linear algebra."""
     found = {
-        "device": device.type,
+        "device": device_name(device),
         "processor": cpu_model(),
         "architecture": platform.machine(),
         "torch_instructions": torch.backends.cpu.get_cpu_capability(),
@@ -27,7 +28,6 @@ def describe_machine(device: torch.device) -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
     }
     if device.type == "cuda":
-        found["device"] = torch.cuda.get_device_name(device)
         found["capability"] = str(torch.cuda.get_device_capability(device))
     variables = {name: os.environ[name] for name in os.environ if name.startswith(_VARIABLES)}
     return {**found, **variables}

@@ -18,6 +18,11 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def device_name(device: torch.device) -> str:
+    """Return a GPU's own name, or the kind of another device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def why_no_gpu() -> str:
     """Return torch's reason for not using the GPU that the driver shows; "" where it uses it, and
     where there is none."""

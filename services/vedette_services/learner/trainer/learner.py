@@ -57,7 +57,7 @@ from vedette_services.learner.disk_room import DiskRoom
 from vedette_services.learner.host_load import GpuMemory, GpuShare, LoadMeter
 from vedette_services.learner.trainer.background import CheckpointWriter
 from vedette_services.learner.trainer.computation import describe_machine, describe_software
-from vedette_services.learner.trainer.device import resolve_device, why_no_gpu
+from vedette_services.learner.trainer.device import device_name, resolve_device, why_no_gpu
 from vedette_services.learner.trainer.divergence import (
     LeftOutSteps,
     actor_rows,
@@ -213,7 +213,7 @@ class Learner:
         self._clock = clock
         self._began = clock() - trained.start_s
         self._device = device = resolve_device(config.learner.device)
-        log.info("trains on %s, by torch %s", describe_machine(device)["device"], torch.__version__)
+        log.info("trains on %s, by torch %s", device_name(device), torch.__version__)
         if device.type == "cpu" and config.learner.device == "auto" and (why := why_no_gpu()):
             log.warning("the GPU of this host is not used: torch refuses it (%s)", why)
         self.agent = build_learning_agent(config, spaces, epoch, device)
