@@ -52,16 +52,19 @@ def runs(
     vedette runs runs/one --tag baseline --note "before the new reward"
     """
     from vedette.live import print_table
+    from vedette_services.errors import error_message
     from vedette_services.run.finding import find_runs
-    from vedette_services.run.overview import read_overview
 
-    places = find_runs(directory)
+    left_out: list[OSError] = []
+    places = find_runs(directory, left_out=left_out)
+    for error in left_out:
+        say(f"vedette: left out: {error_message(error)}", err=True)
     if tag or untag or note is not None:
         from vedette_services.run.notes import write_notes
 
         for path in places:
             write_notes(path, add=tag or (), remove=untag or (), note=note)
-    overviews = [read_overview(path) for path in places]
+    overviews = [_read(path) for path in places]
     overviews.sort(key=lambda run: run.began_s or 0.0)
     if as_json:
         for run in overviews:
@@ -77,6 +80,15 @@ def runs(
         say(
             "* at the target, but fresh episodes of the same model were below it; best counts these"
         )
+
+
+def _read(run: Path) -> RunOverview:
+    from vedette_services.run.overview import RunOverview, read_overview
+
+    try:
+        return read_overview(run)
+    except OSError as error:
+        return RunOverview.unreadable(str(run), error)
 
 
 def _notes(run: RunOverview) -> str:

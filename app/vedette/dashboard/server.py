@@ -28,7 +28,7 @@ from vedette.dashboard.listing import (
     matching_text,
     shared_values,
 )
-from vedette.dashboard.sources import RUNS_MAX, Source, unreadable
+from vedette.dashboard.sources import RUNS_MAX, Source
 from vedette.reports.configurations import group_runs
 from vedette.reports.raw_numbers import write_numbers
 from vedette.reports.record import RunRecord
@@ -36,6 +36,7 @@ from vedette.reports.writing import VIDEO_BYTES_MAX, VIDEO_TYPES, fill_page, pag
 from vedette_rl.number_format import format_bytes
 from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.errors import NotARunError, error_message
+from vedette_services.run.overview import unreadable
 
 log = logging.getLogger("vedette.dashboard")
 

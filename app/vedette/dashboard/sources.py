@@ -64,6 +64,7 @@ class DirectorySource:
         self._records: dict[str, tuple[object, RunRecord, CurveReader]] = {}
         self._sparklines: dict[str, tuple[object, float, str | None]] = {}
         self._paths = {_key(directory): directory}
+        self._left_out = set[str]()
         self.only = ""
         if not is_run(directory) or len(find_runs(directory)) > 1:
             self._list()
@@ -88,8 +89,7 @@ class DirectorySource:
                 overviews[key] = self._overviews[key][1]
             except Exception as error:
                 log.debug("a run could not be read", exc_info=True)
-                nothing = (None,) * 5
-                overviews[key] = RunOverview(name, unreadable(error), "", "", *nothing, "")
+                overviews[key] = RunOverview.unreadable(name, error)
         order = sorted(overviews, key=lambda key: _newest_first(overviews[key]))
         return {key: overviews[key] for key in order[:RUNS_MAX]}
 
@@ -156,7 +156,12 @@ class DirectorySource:
         return key in self._records
 
     def _list(self) -> None:
-        self._paths = {_key(path): path for path in find_runs(self._directory)}
+        left_out: list[OSError] = []
+        self._paths = {_key(path): path for path in find_runs(self._directory, left_out=left_out)}
+        for error in left_out:
+            if error.filename not in self._left_out:
+                self._left_out.add(error.filename)
+                log.warning("left out: %s", error_message(error))
 
 
 def _read_sparkline(run: Path) -> str:
@@ -165,11 +170,6 @@ def _read_sparkline(run: Path) -> str:
     except Exception:  # its page says what is wrong with it
         log.debug("the evaluations of a run could not be read", exc_info=True)
         return ""
-
-
-def unreadable(error: Exception) -> str:
-    """Return the state of a run that cannot be read or shown."""
-    return f"unreadable: {error_message(error)}"
 
 
 def _key(path: Path) -> str:

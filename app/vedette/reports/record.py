@@ -25,6 +25,7 @@ from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.certificate import CERTIFICATE_FILE, Certificate
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
+from vedette_services.run.finding import check_readable
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.overview import is_running
 from vedette_services.run.provenance import last_failure, read_provenance
@@ -294,11 +295,13 @@ def read_record(
 
     Raises:
         NotARunError: the directory holds no run.
+        OSError: it holds a file that cannot be read.
     """
     run = RunDirectory(directory)
     places = (run.config_file, run.summary_file, run.events_file, run.tensorboard)
     if not run.exists and not any(place.exists() for place in places):
         raise NotARunError(directory, "config.toml, and no run below it")
+    check_readable(directory)
     notes: list[str] = []
     config = _config(run, notes)
     summary = read_summary(directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import re
 import shlex
 import time
@@ -48,7 +49,7 @@ from vedette_rl.recording.reading import CurveReader
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.regular_files import open_regular
-from vedette_services.errors import SettingError
+from vedette_services.errors import SettingError, error_message
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import FLEET_KINDS, RunEvent
@@ -65,6 +66,8 @@ from vedette_services.status.text import (
     step_rates,
     wait_reason,
 )
+
+log = logging.getLogger("vedette.reports")
 
 VIDEO_BYTES_MAX = 8 << 20
 BAD_EVENTS = frozenset({"died", "failed", "silent", "actor", "unevaluated"})
@@ -159,8 +162,13 @@ def _read(given: Sequence[Path], *, read_all: bool = False) -> list[RunRecord]:
     """
     tables = [path for path in given if path.suffix == ".csv"]
     folders = [path for path in given if path not in tables]
+    left_out: list[OSError] = []
     # A directory without a run below may be a damaged one.
-    runs = [run for directory in folders for run in find_runs(directory) or [directory]]
+    runs = [
+        run for directory in folders for run in find_runs(directory, None, left_out) or [directory]
+    ]
+    for error in left_out:
+        log.warning("left out: %s", error_message(error))
     distinct = {run.resolve(): run for run in runs}.values()
     records = [
         read_record(run, CurveReader(run) if read_all else None, only_finite=not read_all)

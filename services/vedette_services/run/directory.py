@@ -351,15 +351,18 @@ class RunDirectory:
         """Check that no learner runs here, without taking the lock or changing anything.
 
         Returns:
-            False where its file system keeps no locks, so that this says nothing.
+            False where this says nothing: its file system keeps no locks, or another user's lock
+            cannot be asked.
 
         Raises:
             RunInUseError: one still runs after `wait_s`.
         """
         try:
             file = open_regular(self._lock_file)
-        except OSError:  # it was never locked, or the start will raise the error
+        except FileNotFoundError:  # it was never locked
             return True
+        except OSError:  # a start will raise the error
+            return False
         with file:
             # Shared, so that two checks at once both succeed.
             return self._wait_for_lock(file.fileno(), wait_s, shared=True)
@@ -368,12 +371,20 @@ class RunDirectory:
     def hold_free(self) -> Iterator[None]:
         """Keep learners from starting here meanwhile; nothing changes.
 
+        Another user's lock cannot be held; the record of that learner tells whether it runs.
+
         Raises:
             RunInUseError: one runs.
         """
         try:
             file = open_regular(self._lock_file)
-        except OSError:  # a copy without it
+        except FileNotFoundError:  # a copy without it
+            yield
+            return
+        except OSError as error:
+            seen = self.find_seen_owner(time.time(), locks=False)
+            if seen is not None and seen.lives:
+                raise RunInUseError(self.root, str(seen.owner)) from error
             yield
             return
         with file:

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from vedette_rl.storage.regular_files import open_regular
 from vedette_services.errors import NotARunError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.run_files import FOLDERS
@@ -20,6 +21,7 @@ _LOOKED_AT_MAX = 2_000
 SEED_FOLDER = re.compile(r"seed-\d+")
 """The name of a run's folder in the folder of several seeds."""
 
+_DESCRIPTION = ("run.json", "config.toml", "summary.json", "provenance.json")
 _FURTHER_FILES = ("summary.json", "events.jsonl")
 
 
@@ -29,21 +31,46 @@ def is_run(directory: Path) -> bool:
     return further or RunDirectory(directory).exists
 
 
-def find_runs(directory: Path, folders_max: int | None = None) -> list[Path]:
+def check_readable(directory: Path) -> None:
+    """Check that this user can read what describes a run, as far as it is there.
+
+    Raises:
+        OSError: a file cannot be read; it is named.
+    """
+    for name in _DESCRIPTION:
+        try:
+            with open_regular(directory / name) as file:
+                file.read(1)
+        except FileNotFoundError:
+            continue
+
+
+def find_runs(
+    directory: Path, folders_max: int | None = None, left_out: list[OSError] | None = None
+) -> list[Path]:
     """Find the runs in a directory and below it, below other runs too; seed-2 before seed-10.
 
     Args:
         folders_max: the number of folders to look into; None: all.
+        left_out: gets an error for each folder that cannot be looked into: it may hold runs.
 
     Raises:
         NotARunError: there is no such directory.
     """
     if not directory.is_dir():
         raise NotARunError(directory, "run")
+    unread: list[OSError] = [] if left_out is None else left_out
     found: list[Path] = []
-    for place, folders, _ in itertools.islice(os.walk(directory), folders_max):
+    walk = os.walk(directory, onerror=unread.append)
+    for place, folders, _ in itertools.islice(walk, folders_max):
         path = Path(place)
-        if is_run(path):
+        try:
+            is_found = is_run(path)
+        except PermissionError as error:
+            unread.append(error)
+            folders.clear()
+            continue
+        if is_found:
             found.append(path)
             folders[:] = [name for name in folders if name not in (*FOLDERS, "log")]
         if len(path.relative_to(directory).parts) >= DEPTH_MAX:

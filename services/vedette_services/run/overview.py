@@ -14,14 +14,14 @@ from vedette_protocol.foreign_text import printable
 from vedette_rl.number_format import format_duration
 from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.config.loading import read_toml
-from vedette_services.errors import AddressError, RunInUseError, SettingError
+from vedette_services.errors import AddressError, RunInUseError, SettingError, error_message
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
 from vedette_services.run.active_time import run_seconds, start_spans
 from vedette_services.run.claim import SeenOwner
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import RunEvent, read_events
-from vedette_services.run.finding import find_runs, not_a_run
+from vedette_services.run.finding import check_readable, find_runs, not_a_run
 from vedette_services.run.learner_location import LearnerLocation
 from vedette_services.run.notes import read_notes
 from vedette_services.run.outcome import describe_resume_point, read_summary
@@ -51,7 +51,8 @@ class RunOverview:
 
     Args:
         state: ``running``, ``solved``, ``done``, ``stopped``, ``failed``; ``killed``: it has no
-            end; ``new``: it never trained; ``queued``: a sweep that runs will go on with it.
+            end; ``new``: it never trained; ``queued``: a sweep that runs will go on with it;
+            ``unreadable: `` and why.
         last_return, best_return: of evaluations; the last of a solved run is that of the fresh
             episodes by which it is solved.
         seconds: of all starts together; None if unknown.
@@ -82,9 +83,24 @@ class RunOverview:
         """Return it as JSON has it."""
         return asdict(self)
 
+    @classmethod
+    def unreadable(cls, run: str, error: Exception) -> Self:
+        """Return that of a run of which nothing can be read; its state is why."""
+        return cls(run, unreadable(error), "", "", None, None, None, None, None, "")
+
+
+def unreadable(error: Exception) -> str:
+    """Return the state of a run that cannot be read or shown."""
+    return f"unreadable: {error_message(error)}"
+
 
 def read_overview(directory: Path) -> RunOverview:
-    """Read what there is; a missing or damaged file leaves its values out."""
+    """Read what there is; a missing or damaged file leaves its values out.
+
+    Raises:
+        OSError: there is a file that cannot be read.
+    """
+    check_readable(directory)
     run, summary = RunDirectory(directory), read_summary(directory)
     try:
         config = read_toml(run.config_file)
@@ -222,11 +238,16 @@ class RunStatus:
 
     Args:
         keys: ours and the learner's; None: neither encrypt nor authenticate.
+
+    Raises:
+        NotARunError: the directory holds no run.
+        OSError: a file that describes it cannot be read.
     """
 
     def __init__(self, directory: Path, keys: ClientKeys | None = None) -> None:
         if not RunDirectory(directory).exists:
             raise not_a_run(directory, "run.json")
+        check_readable(directory)
         self._directory = directory
         self._run = RunDirectory(directory)
         self._keys = keys

@@ -1,5 +1,6 @@
 """`vedette runs`, `vedette status RUN` and `vedette stop RUN`: a run is found by its directory."""
 
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from run_directories import new_run
 from vedette.cli.status import _watch
 from vedette.live import View
 from vedette_rl.storage.checkpoints import Checkpoints
-from vedette_services.errors import SettingError
+from vedette_services.errors import RunInUseError, SettingError
 from vedette_services.net.addresses import Address
 from vedette_services.run import directory
 from vedette_services.run.claim import ClaimRecord, Owner
@@ -239,6 +240,60 @@ def test_a_stop_says_that_the_learner_has_ended_and_no_more(
     stopped = "stopped on request; the same command with this --out resumes it"
     assert vedette("stop", run.root) == (0, f"{run.root}: the learner has ended: {stopped}\n")
     assert process.wait(10) == 0
+
+
+def test_a_run_whose_lock_is_another_users_is_running(
+    vedette: Run, locked: tuple[RunDirectory, "subprocess.Popen[str]"]
+) -> None:
+    run, process = locked
+    (run.root / "lock").unlink()
+    (run.root / "lock").mkdir()  # whoever may run this test cannot open it
+    listed = json.loads(vedette("runs", run.root, "--json")[1])
+    assert listed["state"] == "running"
+    said = f"vedette: {run.root}: process {process.pid} is another user's\n"
+    assert vedette("stop", run.root) == (2, said)
+    with pytest.raises(RunInUseError, match=f"process {process.pid}"), run.hold_free():
+        pass
+
+
+@pytest.mark.parametrize("name", ["summary.json", "provenance.json", "config.toml", "run.json"])
+def test_a_run_whose_files_cannot_be_read_is_not_shown_as_one_that_has_none(
+    vedette: Run, tmp_path: Path, name: str
+) -> None:
+    whole, run = make_run(tmp_path / "a", opt_steps=7), make_run(tmp_path / "b", opt_steps=7)
+    (run.root / name).unlink(missing_ok=True)
+    (run.root / name).mkdir()
+    listed = [json.loads(line) for line in vedette("runs", tmp_path, "--json")[1].splitlines()]
+    states = {Path(each["run"]).name: each["state"] for each in listed}
+    assert states["b"].startswith(f"unreadable: {run.root / name}: "), states
+    assert "unreadable" not in states["a"]
+    for command in (["status", run.root], ["report", run.root], ["report", tmp_path]):
+        status, text = vedette(*command)
+        assert status != 0
+        assert str(run.root / name) in text.splitlines()[0]
+    assert vedette("report", whole.root)[0] == 0
+
+
+def test_a_folder_that_cannot_be_looked_into_is_said(
+    vedette: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "a", opt_steps=7)
+    closed = make_run(tmp_path / "b", opt_steps=7).root
+    look = os.scandir
+
+    def refuse(place: Any = ".") -> Any:
+        if os.fspath(place) == os.fspath(closed):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(place))
+        return look(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    said = f"vedette: left out: .*{closed}: Permission denied; let this user read and write it"
+    status, text = vedette("runs", tmp_path)
+    assert (status, text.count(str(tmp_path / "a"))) == (0, 1)
+    assert re.search(said, text)
+    left_out: list[OSError] = []
+    assert find_runs(tmp_path, left_out=left_out) == [tmp_path / "a"]
+    assert [error.filename for error in left_out] == [str(closed)]
 
 
 def test_a_run_of_another_host_is_not_stopped_from_here(
