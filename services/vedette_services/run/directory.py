@@ -347,6 +347,17 @@ class RunDirectory:
         self.check_held()
         replace_or_overwrite(self._identity_file, json_text(asdict(identity)))
 
+    @property
+    def can_open_lock(self) -> bool:
+        """False where there is a lock that this user cannot open, such as another user's."""
+        try:
+            open_regular(self._lock_file).close()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
     def check_free(self, wait_s: float = _CHECK_WAIT_S) -> bool:
         """Check that no learner runs here, without taking the lock or changing anything.
 

@@ -66,7 +66,7 @@ def find_runs(
         path = Path(place)
         try:
             is_found = is_run(path)
-        except PermissionError as error:
+        except OSError as error:
             unread.append(error)
             folders.clear()
             continue

@@ -30,9 +30,9 @@ def stop_run(directory: Path, timeout_s: float) -> bool:
     holder = run.holder()
     if holder is None:
         seen = run.find_seen_owner(time.time(), locks=run.check_free(wait_s=0.0))
-        if seen is not None and seen.lives and seen.owner.is_process_here:
-            raise UsageError(f"{directory}: process {seen.owner.pid} is another user's")
         if seen is not None and seen.lives:
+            if seen.owner.is_process_here and not run.can_open_lock:
+                raise UsageError(f"{directory}: process {seen.owner.pid} is another user's")
             raise UsageError(f"{directory}: its learner is {seen.owner}, {seen}; stop it there")
         return False
     pid, host = holder

@@ -256,6 +256,19 @@ def test_a_run_whose_lock_is_another_users_is_running(
         pass
 
 
+def test_a_run_on_a_file_system_without_locks_is_not_taken_for_another_users(
+    vedette: Run,
+    locked: tuple[RunDirectory, "subprocess.Popen[str]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, process = locked
+    monkeypatch.setattr(directory, "lock_file", lambda file, *, shared=False: False)
+    status, text = vedette("stop", run.root)
+    assert status == 2
+    assert text.startswith(f"vedette: {run.root}: its learner is process {process.pid}, running on")
+    assert text.endswith("stop it there\n")
+
+
 @pytest.mark.parametrize("name", ["summary.json", "provenance.json", "config.toml", "run.json"])
 def test_a_run_whose_files_cannot_be_read_is_not_shown_as_one_that_has_none(
     vedette: Run, tmp_path: Path, name: str
