@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from curves_data import DATA, PLACE, read_finished
-from curves_differences import differences_table
+from curves_differences import difference, differences_table
 from curves_scores import Estimate, Results, cell, estimate, number, pooled, read_results
 from curves_studies import Study, Task
 
-from vedette.reports.statistics import Floats, interquartile_mean
+from vedette.reports.statistics import SEED_RESAMPLES, Floats, interquartile_mean
 
 MEASURES = {
     "last": "last evaluation",
@@ -145,29 +145,33 @@ def overview_table(studies: Sequence[Study], data: Path = DATA) -> list[list[str
 
 def _overview_row(study: Study, each: Results, ours: str, theirs: str) -> list[str]:
     both = (ours, theirs)
-    mine, other = (estimate(each.scores(label, "last")) for label in both)
-    areas = [estimate(each.scores(label, "area")) for label in both]
     seeds = " and ".join(dict.fromkeys(str(len(set(each.labels[label].seeds))) for label in both))
     return [
         study.whom,
         f"{each.task.env.rpartition(':')[2]}, {each.task.env_steps:,} steps",  # without its module
         f"{each.task.agent}: {ours}",
-        cell(mine),
+        cell(estimate(each.scores(ours, "last"))),
         theirs,
-        cell(other),
+        cell(estimate(each.scores(theirs, "last"))),
         seeds,
-        leader(mine, other),
-        leader(*areas),
+        *(leader(*(each.scores(label, score) for label in both)) for score in ("last", "area")),
     ]
 
 
-def leader(ours: Estimate, theirs: Estimate) -> str:
-    """Who leads, where the intervals lie apart."""
-    if np.isnan([*ours, *theirs]).any():
+def leader(ours: Floats, theirs: Floats, resamples: int = SEED_RESAMPLES) -> str:
+    """Who leads, where the intervals of the two lie apart; who perhaps does, where the interval of
+    their difference alone leaves out 0."""
+    mine, other = (estimate(scores, resamples=resamples) for scores in (ours, theirs))
+    between = difference(ours, theirs, resamples)
+    if np.isnan([*mine, *other]).any():
         return "too few seeds"
-    if ours[1] > theirs[2]:
+    if mine[1] > other[2]:
         return "ours"
-    return "theirs" if theirs[1] > ours[2] else "not told apart"
+    if other[1] > mine[2]:
+        return "theirs"
+    if between[1] > 0.0:
+        return "perhaps ours"
+    return "perhaps theirs" if between[2] < 0.0 else "not told apart"
 
 
 def page(study: Study, data: Path = DATA) -> str:

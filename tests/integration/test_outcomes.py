@@ -35,7 +35,7 @@ from vedette_services.run.outcome import read_summary
 pytestmark = pytest.mark.timeout(600)
 
 ROLES = {"learner", "actors", "gateway", "trainer", "evaluator", "actor"}
-END_S = 120.0
+END_S = 300.0
 """Bounds a hang. What takes seconds on a quiet machine takes ten times as long on a busy one."""
 QUICK = (
     "agent.hidden_sizes=[16]",
