@@ -7,6 +7,7 @@ seconds only where nothing else runs.
 import argparse
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import tomli_w
@@ -144,7 +145,8 @@ def main() -> int:
             added.add_argument("--seed", type=int, help="default: the label's first")
     args = parser.parse_args()
     try:
-        return args.function(args)
+        chosen: Callable[[argparse.Namespace], int] = args.function
+        return chosen(args)
     except StudyError as error:
         print(f"curves: {error}", file=sys.stderr)
         return 2

@@ -8,7 +8,7 @@ import csv
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "curves"
 DATA = PLACE / "data"
@@ -98,7 +98,7 @@ def drop_runs(folder: Path, task: str, label: str) -> int:
 def _read(file: Path, kind: type[Row]) -> list[Row]:
     if not file.exists():
         return []
-    types = {each.name: each.type for each in fields(kind)}
+    types = get_type_hints(kind)
     with file.open(newline="") as lines:
         return [
             kind(**{name: types[name](text) for name, text in row.items()})
@@ -106,7 +106,7 @@ def _read(file: Path, kind: type[Row]) -> list[Row]:
         ]
 
 
-def _write(file: Path, rows: list[Row], order: Callable[[Row], tuple] | None) -> None:
+def _write(file: Path, rows: list[Row], order: Callable[[Row], tuple[Any, ...]] | None) -> None:
     """Write a file whole and rename it to its place; remove it if there are no rows."""
     if not rows:
         file.unlink(missing_ok=True)

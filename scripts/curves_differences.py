@@ -41,7 +41,9 @@ def _rows(study: Study, label: str, other: str, found: Sequence[Results]) -> Ite
     both = (label, other)
     for each in found:
         seeds = dict.fromkeys(str(len(set(each.labels[name].seeds))) for name in both)
-        last, area = (difference(*(each.scores(name, score) for name in both)) for score in SCORES)
+        last, area = (
+            difference(each.scores(label, score), each.scores(other, score)) for score in SCORES
+        )
         yield [each.task.name, *both, " and ".join(seeds), signed(last), signed(area)]
     if study.normalize_by and len(found) > 1:
         ratios = [

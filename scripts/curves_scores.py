@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Results:
             grid = np.linspace(*self.span, AREA_POINTS)
             scores = resample_curves(points, grid).mean(1) if points else np.zeros(0)
         else:
-            of_curve = {"last": lambda y: y[-1], "best": np.max}[measure]
+            of_curve: Callable[[Floats], float] = max if measure == "best" else itemgetter(-1)
             scores = np.array([of_curve(curve.values) for _, curve in kept])
         return average_seeds(seeds, scores)
 
@@ -101,7 +102,7 @@ def estimate(
     means = [divisor.mean() for divisor in divisors] or [1.0] * len(strata)
     scores = [scores / mean for scores, mean in zip(strata, means, strict=True)]
     middle = statistic(np.concatenate(scores)[np.newaxis], 1)
-    return float(middle[0]), *(float(np.min(side)) for side in (low, high))
+    return float(middle[0]), float(np.min(low)), float(np.min(high))
 
 
 def pooled(scores: Floats, axis: int) -> Floats:

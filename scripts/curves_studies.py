@@ -215,15 +215,19 @@ def resolve(run: Run) -> Table:
     """
     from vedette.local.in_process import lock_step
     from vedette_services.config.loading import load_config
+    from vedette_services.config.run_config import RunConfig
     from vedette_services.config.saving import config_table
     from vedette_services.errors import ServicesError
     from vedette_services.run.replay_layout import make_run_limiter
 
     task = run.task
     table = run.table()
-    load = {"env": task.env, "agent": task.agent, "environment": {}}
+
+    def load(table: Table) -> RunConfig:
+        return load_config(None, table=table, env=task.env, agent=task.agent, environment={}).config
+
     try:
-        config = load_config(None, table=table, **load).config
+        config = load(table)
         if config.replay.is_queue:
             samples_per_insert = float(config.replay.passes)
         else:
@@ -232,7 +236,7 @@ def resolve(run: Run) -> Table:
         opts_per_env_step = samples_per_insert / config.samples_per_opt
         every = max(1, round(task.every * opts_per_env_step))  # ours counts optimization steps
         table = merge(table, {"learner": {"eval_interval": every}})
-        return config_table(load_config(None, table=table, **load).config)
+        return config_table(load(table))
     except ServicesError as error:
         raise StudyError(f"{run}: {error}") from error
 
@@ -245,8 +249,8 @@ def _in_results(config: Table) -> Table:
     """
     settings: Table = {}
     for part, table in config.items():
-        kept = IN_RESULTS.get(part, table)
         if part not in NOT_RESULTS:
+            kept = IN_RESULTS.get(part, tuple(table))
             settings[part] = _without_off({key: table[key] for key in kept if key in table})
     return settings
 
@@ -296,8 +300,8 @@ def _study(table: Table) -> Study:
         }
         tasks = tuple(Task(**{**defaults, **each}) for each in given.pop("task"))
         labels = tuple(_label(each) for each in given.pop("label", []))
-        tuples = {key: tuple(given[key]) for key in ("seeds", "ours") if key in given}
-        study = Study(**{**given, **tuples}, tasks=tasks, labels=labels)
+        given |= {key: tuple(given[key]) for key in ("seeds", "ours") if key in given}
+        study = Study(**given, tasks=tasks, labels=labels)
     except (TypeError, KeyError) as error:
         raise StudyError(f"{name}: {error}") from error
     _check(study)
@@ -305,14 +309,15 @@ def _study(table: Table) -> Study:
 
 
 def _label(table: Table) -> Label:
-    tuples = {key: tuple(table[key]) for key in ("seeds", "tasks", "beside") if key in table}
-    return Label(**{**table, **tuples})
+    given = dict(table)
+    given |= {key: tuple(given[key]) for key in ("seeds", "tasks", "beside") if key in given}
+    return Label(**given)
 
 
 def _check(study: Study) -> None:
     tasks, labels = [task.name for task in study.tasks], [label.name for label in study.labels]
-    for kind, names in (("task", tasks), ("label", labels)):
-        if twice := {name for name in names if names.count(name) > 1}:
+    for kind, of_kind in (("task", tasks), ("label", labels)):
+        if twice := {name for name in of_kind if of_kind.count(name) > 1}:
             raise StudyError(f"{study.name}: {kind} {', '.join(twice)} is there twice")
     if study.normalize_by and study.normalize_by not in labels:
         raise StudyError(f"{study.name}: normalize_by {study.normalize_by} is none of its labels")

@@ -112,9 +112,13 @@ def seeds_table(results: Sequence[Results]) -> list[list[str]]:
     for each in results:
         for label, configuration in each.labels.items():
             runs = sorted(configuration.runs, key=lambda run: int(run.configured("seed")))
-            values = [f"{number(run.last_return)} ({number(run.best_return)})" for run in runs]
+            values = [f"{_score(run.last_return)} ({_score(run.best_return)})" for run in runs]
             rows.append([each.task.name, label, ", ".join(values)])
     return rows
+
+
+def _score(value: float | None) -> str:
+    return "none" if value is None else number(value)
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -146,6 +150,7 @@ def overview_table(studies: Sequence[Study], data: Path = DATA) -> list[list[str
 def _overview_row(study: Study, each: Results, ours: str, theirs: str) -> list[str]:
     both = (ours, theirs)
     seeds = " and ".join(dict.fromkeys(str(len(set(each.labels[label].seeds))) for label in both))
+    leaders = [leader(each.scores(ours, x), each.scores(theirs, x)) for x in ("last", "area")]
     return [
         study.whom,
         f"{each.task.env.rpartition(':')[2]}, {each.task.env_steps:,} steps",  # without its module
@@ -154,7 +159,7 @@ def _overview_row(study: Study, each: Results, ours: str, theirs: str) -> list[s
         theirs,
         cell(estimate(each.scores(theirs, "last"))),
         seeds,
-        *(leader(*(each.scores(label, score) for label in both)) for score in ("last", "area")),
+        *leaders,
     ]
 
 

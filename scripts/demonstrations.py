@@ -67,7 +67,7 @@ def _climb(env: gym.Env[Any, Any], obs: Any) -> Any:
 def _land(env: gym.Env[Any, Any], obs: Any) -> Any:
     from gymnasium.envs.box2d.lunar_lander import heuristic  # needs the box2d extra
 
-    return heuristic(env.unwrapped, obs)
+    return heuristic(env.unwrapped, obs)  # type: ignore[no-untyped-call]
 
 
 def play(env_id: str) -> dict[str, Any]:

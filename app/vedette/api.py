@@ -43,10 +43,11 @@ from vedette_rl.errors import PolicyFileError as PolicyFileError
 from vedette_rl.errors import RlError as RlError
 from vedette_rl.errors import SpaceLayoutError as SpaceLayoutError
 from vedette_rl.errors import WrongSettingsError as WrongSettingsError
-from vedette_rl.import_by_name import module_being_imported
+from vedette_rl.import_by_name import find_import_names, module_being_imported
 from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
 from vedette_rl.replay.config import SourceConfig as SourceConfig
+from vedette_rl.settings.for_peers import is_learner_only
 from vedette_services.actors.custom_loop import Actor as Actor
 from vedette_services.actors.outbox.settings import OutboxSettings as OutboxSettings
 from vedette_services.config import ActorsConfig as ActorsConfig
@@ -375,8 +376,8 @@ class Replay(RemoteReplay):
             arrays you publish, or ``module:Name`` of a policy class, made as ``Name(spaces,
             seed=...)`` by each actor. Of `learner` only `warmup_period`, `pretrain_opts`,
             `max_managers` and `model_dtype` count, and `flush_record_interval` for the shares of
-            `replay.sources` in the status; others, and `evaluation`, are refused. ``actors=0``
-            draws from `replay.sources` alone.
+            `replay.sources` in the status; others, `evaluation`, and what of an agent no actor
+            reads, are refused. ``actors=0`` draws from `replay.sources` alone.
 
     Raises:
         SettingError: a setting counts for nothing here, or cannot work.
@@ -428,6 +429,9 @@ _USED_OF_LEARNER = frozenset(
 _AS_IT_IS = (("eval_interval", 0), ("init_from", None))
 """Settings of `learner` that say what a custom loop does anyway."""
 
+_USED_OF_AGENT = frozenset({"batch_size"})
+"""Settings that only a learner reads, and a custom loop's draws, too."""
+
 
 def _refuse_ignored(settings: Settings) -> None:
     """Refuse settings that a custom loop is given by name and that count for nothing in it.
@@ -445,6 +449,28 @@ def _refuse_ignored(settings: Settings) -> None:
             for name, value in given.items()
             if (part == "evaluation" or name not in _USED_OF_LEARNER)
             and (name, value) not in _AS_IT_IS
+        ]
+    )
+
+
+def _refuse_ignored_of_agent(settings: Settings, agent: AgentConfig) -> None:
+    """Refuse settings of an agent that no actor reads. A custom agent, or part of one, may read
+    any.
+
+    Raises:
+        SettingError: there is one.
+        ManySettingsError: there are more.
+    """
+    kind = type(agent)
+    if any(find_import_names(agent.model_dump(mode="json"))):
+        return
+    why = "counts for nothing here: your own loop learns, and no actor reads it"
+    given = configuration_table({"agent": settings.get("agent")}, shared=True).get("agent", {})
+    raise_errors(
+        [
+            SettingError(f"agent.{name}", why, "leave it out")
+            for name in given
+            if is_learner_only(kind, name) and name not in _USED_OF_AGENT
         ]
     )
 
@@ -468,6 +494,7 @@ def _configure_loop(
         own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
         table = merge_tables(own, configuration_table(settings, shared=True))
         loaded = _configure(config, table, {}, saved, "elsewhere", probe, allow_import)
+        _refuse_ignored_of_agent(settings, loaded.config.agent)
     if loaded.config.stop.target_return is not None:
         why = "is never reached: nobody evaluates the models of your own loop"
         raise SettingError("stop.target_return", why, "leave it out, and leave the loop yourself")

@@ -422,6 +422,18 @@ def test_settings_that_a_loop_of_ones_own_ignores_are_refused(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
+def test_settings_of_an_agent_that_no_actor_reads_are_refused(tmp_path: Path) -> None:
+    agent = vedette.SAC(learning_rate=1e-2, batch_size=64, hidden_sizes=(32,), n_critics=3)
+    with pytest.raises(ValueError, match=r"^agent\.learning_rate: counts for nothing") as refused:
+        vedette.Replay(tmp_path / "run", env="Pendulum-v1", agent=agent)
+    assert str(refused.value).splitlines() == [
+        f"agent.{key}: counts for nothing here: your own loop learns, and no actor reads it; "
+        "leave it out"
+        for key in ("learning_rate", "n_critics")
+    ]
+    assert not (tmp_path / "run").exists()
+
+
 def test_only_the_count_of_draws_stays_of_the_maps_after_the_end(tmp_path: Path) -> None:
     with opened(tmp_path) as replay:
         RingOnly.latest.insert(100)
