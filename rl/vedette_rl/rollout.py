@@ -11,7 +11,16 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vedette_rl.core import ColumnPolicy, Columns, ModelInfo, Policy, Step, StepProcessor, act_of
+from vedette_rl.core import (
+    ColumnPolicy,
+    Columns,
+    ModelInfo,
+    Policy,
+    RememberingPolicy,
+    Step,
+    StepProcessor,
+    act_of,
+)
 from vedette_rl.core.columns import check_rows
 from vedette_rl.core.learning import describe_returned
 from vedette_rl.core.protocols import implements
@@ -99,8 +108,8 @@ class RolloutLoop:
         self._explore_from = explore_from
         self._policy = policy
         self._processor = processor
-        self._act = act_of(policy)
         self._columns = policy.acted_columns if implements(policy, ColumnPolicy) else None
+        self._chooser = Chooser(policy)
         self._begins = np.ones(len(envs), np.bool_)
         self._models = models
         self.env_steps = 0
@@ -163,7 +172,7 @@ class RolloutLoop:
         """
         if self.is_between_runs:
             self.sync()
-        action = self._act(self._obs, explore=True, begins=self._begins)
+        action = self._chooser.choose(self._obs, explore=True, begins=self._begins)
         if self._unchecked:
             check_actions(self._unchecked, action, self.envs.spaces.action, len(self.envs))
             self._unchecked = ""
@@ -175,6 +184,7 @@ class RolloutLoop:
         Raises:
             RowColumnError: the policy has columns that are not of one row for each environment.
         """
+        self._chooser.on_executed()
         if self._columns:
             acted = self._columns()
             check_rows(acted, len(self.envs), "environments")
@@ -209,6 +219,31 @@ class RolloutLoop:
     def close(self) -> None:
         """Close the environments."""
         self.envs.close()
+
+
+class Chooser:
+    """Chooses actions by a policy, and again where they were not executed.
+
+    Args:
+        policy: acts; what it remembered of actions that were not executed is taken back.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._act = act_of(policy)
+        self._take_back = policy.take_back if implements(policy, RememberingPolicy) else None
+        self._waits = False
+
+    def choose(self, obs: Columns, *, explore: bool, begins: NDArray[np.bool_]) -> NDArray[Any]:
+        """Actions ``(E, *shape)``; see `vedette_rl.core.Policy.act`."""
+        if self._waits and self._take_back is not None:
+            self._take_back()
+        action = self._act(obs, explore=explore, begins=begins)
+        self._waits = True
+        return action
+
+    def on_executed(self) -> None:
+        """Environments were stepped by the actions that were chosen last."""
+        self._waits = False
 
 
 def check_actions(name: str, actions: Any, space: gym.Space[Any], envs: int) -> None:

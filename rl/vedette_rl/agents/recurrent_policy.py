@@ -43,6 +43,7 @@ class RecurrentPolicy:
         self._network = network
         self._after = network.memory
         self._before = self._after
+        self._previous = self._after
 
     @property
     def version(self) -> int:
@@ -77,11 +78,16 @@ class RecurrentPolicy:
         before[:known] = self._after[:known]
         if begins is not None:
             before[begins] = 0.0
+        self._previous = self._after
         self._network.bind(before)
         action = self._policy.act(obs, explore=explore, begins=begins)
         self._after = self._network.remember(obs)
         self._before = before
         return action
+
+    def take_back(self) -> None:
+        """Forget the last call of `act`; see `vedette_rl.core.acting.RememberingPolicy`."""
+        self._after = self._previous
 
     def acted_columns(self) -> Columns:
         """What was remembered before the observations that `act` acted on last, beside the columns

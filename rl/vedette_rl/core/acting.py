@@ -132,6 +132,15 @@ class ColumnPolicy(Protocol):
         ...
 
 
+class RememberingPolicy(Protocol):
+    """A `Policy` whose actions depend on what it saw before."""
+
+    def take_back(self) -> None:
+        """Forget the last call of `act`: its actions were not executed, and the next call chooses
+        again."""
+        ...
+
+
 class TdErrorPolicy(Protocol):
     """A `Policy` that also computes TD errors, for initial priorities by actors (Ape-X)."""
 
@@ -164,7 +173,10 @@ class StepProcessor(Protocol):
         ...
 
     def flush(self) -> Columns:
-        """Return unfinished transitions, of fewer steps; the processor is empty afterwards."""
+        """Return unfinished transitions, of fewer steps; the processor is empty afterwards.
+
+        Where an environment failed, and was made again, the step in which it did has been made:
+        of the arrays of the last step that was processed, `Step.init_obs` alone is valid then."""
         ...
 
 

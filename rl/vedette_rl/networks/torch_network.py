@@ -465,8 +465,13 @@ class ObsNormalizer:
         self._scales = columns.split(self.scale)
 
     @torch.no_grad()
-    def update(self, obs: Obs) -> None:
-        """Count a batch."""
+    def update(self, obs: Obs, counted_B: torch.Tensor | None = None) -> None:
+        """Count a batch.
+
+        Args:
+            counted_B: 1 where a row counts, and 0 for padding ``(B,)``; of one rank alone. None:
+                all count.
+        """
         names = list(self._means)
         if not names:
             return
@@ -474,7 +479,14 @@ class ObsNormalizer:
             obs[name].flatten(1) if obs[name].dim() > 1 else obs[name][:, None] for name in names
         ]
         x_BF = flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
-        variance_F, mean_F = ranks.var_mean(self._within_bounds(x_BF.float()))
+        x_BF = x_BF.float()
+        if counted_B is None:
+            variance_F, mean_F = ranks.var_mean(self._within_bounds(x_BF, None))
+        else:
+            share_B1 = (counted_B / counted_B.sum())[:, None]
+            x_BF = self._within_bounds(x_BF, share_B1)
+            mean_F = (x_BF * share_B1).sum(dim=0)
+            variance_F = ((x_BF - mean_F).square() * share_B1).sum(dim=0)
         self._batches += 1.0
         rate = self._batches.reciprocal()
         delta_F = mean_F - self.mean
@@ -483,11 +495,15 @@ class ObsNormalizer:
         self.mean.addcmul_(delta_F, rate)
         torch.rsqrt(self._variance + _VARIANCE_EPS, out=self.scale)
 
-    def _within_bounds(self, x_BF: torch.Tensor) -> torch.Tensor:
+    def _within_bounds(self, x_BF: torch.Tensor, share_B1: torch.Tensor | None) -> torch.Tensor:
         early = self._batches < _BEFORE_OUTLIERS
         bound_F = _OUTLIER / self.scale
-        share_F = ((x_BF - self.mean).abs() > bound_F).float().mean(dim=0)
-        ranks.average(share_F)
+        is_outside_BF = ((x_BF - self.mean).abs() > bound_F).float()
+        if share_B1 is None:
+            share_F = is_outside_BF.mean(dim=0)
+            ranks.average(share_F)
+        else:
+            share_F = (is_outside_BF * share_B1).sum(dim=0)
         self._outliers += torch.where(early, 0.0, share_F)
         many_F = self._outliers > _OUTLIERS_MAX * (self._batches + _WITHOUT_OUTLIERS)
         bound_F = torch.where(early | many_F, _LARGEST, bound_F)
@@ -564,7 +580,7 @@ def split_statistics(
     arrays: Mapping[str, NDArray[Any]], batches: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """A model's arrays in two: its weights, and the state of an `ObsNormalizer` that counted so
-    many batches (one each optimization step)."""
+    many batches."""
     weights = {name: array for name, array in arrays.items() if name not in (MEAN, SCALE)}
     if MEAN not in arrays:
         return weights, {}

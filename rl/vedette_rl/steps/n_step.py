@@ -12,6 +12,7 @@ E is the number of environments, n of steps.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,11 +91,20 @@ class NStep:
 
     def flush(self) -> Columns:
         """Return unfinished transitions up to the last successor: neither terminated nor truncated,
-        so its value still counts. Call it before the next step; the processor is empty afterwards.
+        so its value still counts. The processor is empty afterwards.
+
+        The environments may have been stepped once more, where one of them failed. Then only the
+        last step's `init_obs` is still valid: which is the successor wherever no episode ended.
         """
         if self._last is None:
             return empty_columns(self._dtype, 0)
-        step = self._last
+        none_ended = np.zeros(self._alive.shape[1], np.bool_)
+        step = replace(
+            self._last,
+            next_obs=self._last.init_obs,
+            terminated=none_ended,
+            truncated=none_ended,
+        )
         self._last = None
         return self._complete(self._alive.copy(), step, (self._place - 1) % self._n)
 

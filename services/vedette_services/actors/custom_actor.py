@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from vedette_protocol.messages import Buffer, EvaluationReport, Run
 from vedette_protocol.send_window import OnFull
 from vedette_rl.agents.registry import agent_kind
-from vedette_rl.core import Columns, Evaluation, act_of
+from vedette_rl.core import Columns, Evaluation
 from vedette_rl.envs.config import EnvConfig
 from vedette_rl.envs.layout import RewardTransform
 from vedette_rl.envs.make import environment_own_spaces
 from vedette_rl.envs.pushed_envs import PushedEnvs
 from vedette_rl.errors import RlError
+from vedette_rl.rollout import Chooser
 from vedette_services.actors.actor import ActorLoop, build_actor
 from vedette_services.actors.actor_spec import ActorSpec
 from vedette_services.actors.actor_stats import ActorStats
@@ -206,7 +207,7 @@ class GreedyEpisodes:
         policy.sync_model(
             MappedModel(model.epoch, model.version, run.model, model.body, None).info()
         )
-        self._act = act_of(policy)
+        self._chooser = Chooser(policy)
         self._report = EvaluationReport(order.request, model.epoch, model.version)
         self.playing = np.zeros(len(envs), np.bool_)
         """``(E,)``, where one is played."""
@@ -232,12 +233,13 @@ class GreedyEpisodes:
         if not self.playing.any():
             return action
         chosen = np.array(action)
-        best = self._act(obs, explore=False, begins=self._lengths == 0)
+        best = self._chooser.choose(obs, explore=False, begins=self._lengths == 0)
         chosen[self.playing] = best[self.playing]
         return chosen
 
     def count(self, reward: NDArray[Any], done: NDArray[np.bool_]) -> None:
         """Count a step: rewards ``(E,)`` as the environments gave them, and where they ended."""
+        self._chooser.on_executed()
         self._returns += reward
         self._lengths += 1
         cut = self.playing & ~done & (self._lengths >= (self._longest or np.inf))

@@ -45,12 +45,14 @@ class WeightsSource:
         meta: of the model.
         parts: of an agent's state, arrays by name.
         model: the arrays of the network that acts, where only these are kept.
+        opts_per_block: optimization steps on a block of its queue; 1 without a queue.
     """
 
     name: str
     meta: dict[str, Any]
     parts: dict[str, Mapping[str, Any]]
     model: Mapping[str, Any]
+    opts_per_block: int = 1
 
     @classmethod
     def open(cls, config: LearnerConfig) -> WeightsSource:
@@ -75,7 +77,7 @@ class WeightsSource:
         if array := find_not_finite({**parts, "model": model}):
             why = f"{array} of {name} is not finite: learning had diverged"
             raise SettingError("learner.init_from", why, "name another by learner.init_checkpoint")
-        return cls(name, found.meta, parts, model)
+        return cls(name, found.meta, parts, model, _opts_per_block(Path(config.init_from or "")))
 
     def weights_for(self, agent: Agent) -> TakenWeights:
         """The weights that fit an agent, in its state.
@@ -89,7 +91,10 @@ class WeightsSource:
             from vedette_rl.networks.torch_network import split_statistics  # it imports torch
 
             acting, _ = split_statistics(agent.model_info().arrays, 0)
-            weights, statistics = split_statistics(self.model, self.meta["version"])
+            counted = self.meta["version"]
+            if "observed" in state:  # such an agent counts a block once
+                counted //= self.opts_per_block
+            weights, statistics = split_statistics(self.model, counted)
             parts = {
                 part: {
                     name: weights[name]
@@ -239,6 +244,16 @@ def read_agent_settings(run: Path) -> Mapping[str, Any]:
     except ConfigError:  # weights alone may have been copied
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _opts_per_block(run: Path) -> int:
+    try:
+        table = read_toml(RunDirectory(run).config_file)
+        replay, agent = table["replay"], table["agent"]
+        is_queue = replay["kind"] == "queue"
+        return replay["passes"] * replay["block"] // agent["batch_size"] if is_queue else 1
+    except (ConfigError, LookupError, TypeError, ZeroDivisionError):  # weights alone were copied
+        return 1
 
 
 def _agent_with(settings: AgentConfig, name: str, value: Any, spaces: Spaces) -> Agent | None:

@@ -236,6 +236,23 @@ def test_values_grow_as_their_scale_does_where_it_grows_slowly() -> None:
     assert scale["mean"] != mean
 
 
+def test_a_block_without_a_finite_scale_leaves_the_scale_as_it_was() -> None:
+    spaces = Spaces(VECTOR, ACTIONS[0])
+    agent = agent_for(ACTIONS[0])
+    for number in range(3):
+        block = random_block(spaces, 8, 8, number)
+        if number == 1:
+            before = agent.get_state()["value_scale"]
+            block["reward"][2, 3] = 1e20  # its square is beyond float32
+        for batch in minibatches(block, passes=1, size=64):
+            agent.opt(batch)
+        scale = agent.get_state()["value_scale"]
+        if number == 1:
+            assert scale["deviation"] <= before["deviation"]
+            assert scale["mean"] == before["mean"]
+    assert 0.0 < scale["deviation"] < 10.0
+
+
 def test_no_target_is_beyond_what_rewards_can_add_up_to_where_they_begin_late() -> None:
     """A reward of 1 from block 10 on, behind blocks without any: no value exceeds 100."""
     spaces = Spaces(VECTOR, ACTIONS[0])

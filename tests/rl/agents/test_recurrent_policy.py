@@ -15,6 +15,7 @@ from vedette_rl.agents.recurrent_policy import RecurrentPolicy
 from vedette_rl.core import ColumnPolicy
 from vedette_rl.core.protocols import implements
 from vedette_rl.envs.spaces import Spaces
+from vedette_rl.rollout import Chooser
 
 SPACES = Spaces(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4))
 IMAGES = Spaces(gym.spaces.Box(0, 255, (12, 12, 1), np.uint8), gym.spaces.Discrete(4))
@@ -61,6 +62,22 @@ def test_the_column_is_the_memory_before_the_observation() -> None:
     policy.act(observations(4, 1), explore=True, begins=np.zeros(4, np.bool_))
     assert policy.acted_columns()["memory"].all()
     assert not first.any(), "what was handed out stays"
+
+
+@pytest.mark.parametrize("explore", [True, False])
+def test_actions_that_were_not_executed_leave_nothing_in_the_memory(explore: bool) -> None:
+    """A loop of one's own may ask again, where the first actions were not executed."""
+    once, twice = policy_of(config_of(), environments=4), policy_of(config_of(), environments=4)
+    choosers = Chooser(once), Chooser(twice)
+    for step in range(4):
+        obs, begins = observations(4, step), np.full(4, step == 0)
+        for chooser, count in zip(choosers, (1, 1 + step % 3), strict=True):
+            for _ in range(count):
+                chooser.choose(obs, explore=explore, begins=begins)
+            chooser.on_executed()
+        before, same = (policy.acted_columns()["memory"] for policy in (once, twice))
+        np.testing.assert_array_equal(same, before)
+    np.testing.assert_array_equal(memory_after(twice, 4), memory_after(once, 4))
 
 
 def test_samples_may_hold_the_memory_in_half_the_room() -> None:

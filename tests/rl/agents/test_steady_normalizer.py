@@ -40,6 +40,28 @@ def used(normalizer: SteadyNormalizer) -> dict[str, np.ndarray[Any, Any]]:
     return dict(normalizer.pending_arrays().value)
 
 
+def test_padding_does_not_count() -> None:
+    obs = {"obs": torch.tensor([[1.0, 0.0], [3.0, 4.0], [100.0, 100.0], [2.0, 2.0]])}
+    steady, plain = SteadyNormalizer(COLUMNS, "cpu", 0.003), ObsNormalizer(COLUMNS, "cpu")
+    steady.update(obs, lambda: torch.tensor(0.0), torch.tensor([1.0, 1.0, 0.0, 1.0]))
+    plain.update({"obs": obs["obs"][[0, 1, 3]]})
+    for name, array in plain.arrays().items():
+        np.testing.assert_allclose(used(steady)[name], array, rtol=1e-6)
+
+
+@pytest.mark.parametrize("space", ACTIONS)
+def test_a_block_of_unlike_runs_is_counted_without_its_padding(space: gym.Space[Any]) -> None:
+    spaces = Spaces(VECTOR, space)
+    config = AppoConfig(normalizer_kl=1e9)
+    agent = KIND.build_agent(config, spaces, device="cpu", seed=0)
+    block = random_block(spaces, 4, 6, 0)
+    assert not block["learned"].all()
+    for batch in minibatches(block, passes=1, size=24):
+        agent.opt(batch)
+    learned = block["obs"][block["learned"].bool()]
+    np.testing.assert_allclose(agent.get_state()["observed"]["mean"], learned.mean(0), atol=1e-6)
+
+
 def test_they_are_those_of_all_blocks_where_nothing_hinders() -> None:
     steady, plain = SteadyNormalizer(COLUMNS, "cpu", 0.003), ObsNormalizer(COLUMNS, "cpu")
     for seed in range(3):

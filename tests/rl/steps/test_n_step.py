@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vedette_rl.core import Columns
 from vedette_rl.envs import VectorEnvironment, transition_dtype
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
-from vedette_rl.envs.vector_env import LoopVectorEnv
+from vedette_rl.envs.vector_env import LoopVectorEnv, SerialEnvs
 from vedette_rl.steps import NStep
 from vedette_rl.testing.inputs import ScriptedEnv
 
@@ -113,6 +113,45 @@ def test_flush_leaves_nothing_and_its_values_still_count() -> None:
     for _ in range(5):
         last = processor.process(row.step(np.zeros(1, np.int64)))
     assert rows_of(last)[0][2] == 3  # it begins anew where it was flushed
+
+
+class FailsOnce(ScriptedEnv):
+    """Fails in its fourth step."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 4:
+            raise RuntimeError("broken")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("third", [100, 3])  # another buffer is in use where an episode had ended
+def test_where_an_environment_fails_unfinished_transitions_end_before_that_step(third: int) -> None:
+    scripts: list[list[tuple[int, Any]]] = [
+        [(100, "both")],
+        [(4, "terminated"), (100, "both")],
+        [(third, "terminated"), (100, "both")],
+    ]
+    made = iter([ScriptedEnv(0, [(100, "both")])])
+    envs = [FailsOnce(0, scripts[0]), *(ScriptedEnv(i, scripts[i]) for i in (1, 2))]
+    row = LoopVectorEnv(SerialEnvs(envs, lambda: next(made)), seed=0, makes_again=True)
+    processor = NStep(3, DISCOUNT, 3, transition_dtype(row.spaces))
+    row.reset()
+    before = [
+        found
+        for _ in range(3)
+        for found in rows_of(processor.process(row.step(np.zeros(3, np.int64))))
+    ]
+    step = row.step(np.zeros(3, np.int64))  # as actors do: they know of a failure afterwards
+    assert list(row.lost) == [0]
+    before += rows_of(processor.flush())
+    for number, script in enumerate(scripts):
+        assert [found for found in before if found[0] == number] == naive(number, script, 3, 3)
+    # the second ended in the step in which the first failed: one transition, of one step
+    ended = [found for found in rows_of(processor.process(step)) if found[0] == 1]
+    assert ended == [(1, 0, 3, 1, 0, 4, 4.0, True, False, 1)]
 
 
 @pytest.mark.parametrize("n", [1, 3])

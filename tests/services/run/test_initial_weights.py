@@ -17,12 +17,13 @@ from vedette_rl.agents import agent_kind
 from vedette_rl.core import ModelInfo
 from vedette_rl.envs import Spaces
 from vedette_rl.envs.make import environment_spaces
-from vedette_rl.storage.checkpoints import weight_parts
+from vedette_rl.storage.checkpoints import LoadedCheckpoint, weight_parts
 from vedette_rl.storage.state_file import read_state, write_state
 from vedette_rl.testing import sampled_transitions
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.loading import complete_config
+from vedette_services.config.parts import LearnerConfig
 from vedette_services.config.saving import publish_config
 from vedette_services.errors import SettingError
 from vedette_services.run.initial_weights import WeightsSource, describe_initial_weights
@@ -54,6 +55,20 @@ def begun(out: Path, **parts: Any) -> tuple[list[str], dict[str, Any], dict[str,
     lines = lines_of_start(config, out, in_process=True)
     made = InProcessRun(config, environment_spaces(config.env), new_run(out))
     return [*lines], made.agent.get_state(), model_of(made)
+
+
+def test_statistics_of_a_best_model_count_as_many_batches_as_its_agent_had(tmp_path: Path) -> None:
+    """APPO counts a block once, whatever its passes and minibatches."""
+    config = load_config(None, env="CartPole-v1", agent="appo").config
+    spaces = environment_spaces(config.env)
+    publish_config(config, tmp_path / "config.toml", "")
+    agent = agent_kind("appo").build_agent(config.agent, spaces, device="cpu", seed=0)
+    opts = config.replay.passes * config.replay.block // config.agent.batch_size
+    assert opts > 1
+    state = {"model": dict(agent.model_info().arrays)}
+    best = LoadedCheckpoint(tmp_path / "best", state, {"version": 3 * opts}, ())
+    found = WeightsSource.of(LearnerConfig(init_from=str(tmp_path), init_checkpoint="best"), best)
+    assert found.weights_for(agent).state["observed"]["batches"] == 3
 
 
 def test_the_last_checkpoint_gives_every_network_and_no_counter(

@@ -69,6 +69,9 @@ class ValueScale:
             return
         mean = masked_mean(target_R, mask_R)
         variance = masked_mean((target_R - mean).square(), mask_R)
+        usable = mean.isfinite() & variance.isfinite()  # else this block has no scale
+        mean = torch.where(usable, mean, self.mean)
+        variance = torch.where(usable, variance, self._variance)
         learned = self._blocks > 0.0
         mean_before, deviation_before = self.mean.clone(), self.deviation.clone()
         self._blocks += 1.0
@@ -279,7 +282,8 @@ class AppoAgent(SteppedAgent):
                 after = self.evaluate(batch, rows, chosen_B).policy
                 return masked_mean(self._distribution.divergence(before, after), mask_B)
 
-            self._normalizer.update(_flat(select_part(batch, "obs")), divergence)
+            learned_R = _learned(batch).flatten().float()
+            self._normalizer.update(_flat(select_part(batch, "obs")), divergence, learned_R)
 
     def _cut(self, log_pi_R: torch.Tensor, log_mu_R: torch.Tensor, most: float) -> torch.Tensor:
         """pi / mu, cut off; 1 where nothing is corrected."""

@@ -43,17 +43,23 @@ class SteadyNormalizer:
         return self._used.normalize(obs)
 
     @torch.no_grad()
-    def update(self, obs: Obs, divergence: Callable[[], torch.Tensor]) -> None:
+    def update(
+        self,
+        obs: Obs,
+        divergence: Callable[[], torch.Tensor],
+        counted_R: torch.Tensor | None = None,
+    ) -> None:
         """Count a block, and move towards its statistics.
 
         Args:
             obs: its observations ``(R, ...)``.
             divergence: how far the policy, which `normalize` serves, is from what it was when this
                 was called: a scalar.
+            counted_R: 1 where a row counts, and 0 for padding ``(R,)``; None: all count.
         """
         if not self._columns.columns:
             return
-        self._seen.update(obs)
+        self._seen.update(obs, counted_R)
         mean, scale = self._used.mean.clone(), self._used.scale.clone()
         # A binary search by tensors alone: a captured step takes no branch.
         fewest = torch.zeros_like(mean[0])
