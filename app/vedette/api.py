@@ -453,9 +453,12 @@ def _refuse_ignored(settings: Settings) -> None:
     )
 
 
-def _refuse_ignored_of_agent(settings: Settings, agent: AgentConfig) -> None:
+def _refuse_ignored_of_agent(given: Collection[str], agent: AgentConfig) -> None:
     """Refuse settings of an agent that no actor reads. A custom agent, or part of one, may read
     any.
+
+    Args:
+        given: their names.
 
     Raises:
         SettingError: there is one.
@@ -465,7 +468,6 @@ def _refuse_ignored_of_agent(settings: Settings, agent: AgentConfig) -> None:
     if any(find_import_names(agent.model_dump(mode="json"))):
         return
     why = "counts for nothing here: your own loop learns, and no actor reads it"
-    given = configuration_table({"agent": settings.get("agent")}, shared=True).get("agent", {})
     raise_errors(
         [
             SettingError(f"agent.{name}", why, "leave it out")
@@ -494,7 +496,7 @@ def _configure_loop(
         own = {} if saved else {"preset": "none", "learner": {"eval_interval": 0}}
         table = merge_tables(own, configuration_table(settings, shared=True))
         loaded = _configure(config, table, {}, saved, "elsewhere", probe, allow_import)
-        _refuse_ignored_of_agent(settings, loaded.config.agent)
+        _refuse_ignored_of_agent(table.get("agent", {}), loaded.config.agent)
     if loaded.config.stop.target_return is not None:
         why = "is never reached: nobody evaluates the models of your own loop"
         raise SettingError("stop.target_return", why, "leave it out, and leave the loop yourself")

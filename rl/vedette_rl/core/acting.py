@@ -31,7 +31,8 @@ from vedette_rl.core.learning import ModelInfo
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a vector of E environments. Arrays are valid until the next step.
+    """One step of a vector of E environments. Arrays are valid until the next step, `init_obs`
+    until the one after it, whose `obs` it is.
 
     Args:
         obs: observations that the policy acted on, columns ``obs...`` of ``(E, *shape)``.
@@ -175,8 +176,8 @@ class StepProcessor(Protocol):
     def flush(self) -> Columns:
         """Return unfinished transitions, of fewer steps; the processor is empty afterwards.
 
-        Where an environment failed, and was made again, the step in which it did has been made:
-        of the arrays of the last step that was processed, `Step.init_obs` alone is valid then."""
+        Where an environment failed, this comes after the step in which it did, and before that is
+        processed: of the last processed step's arrays, `Step.init_obs` alone is still valid."""
         ...
 
 
