@@ -71,7 +71,7 @@ from vedette_services.errors import UsageError, raise_errors
 from vedette_services.learner.remote_replay import RemoteReplay
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import LearnerKeys
-from vedette_services.run.directory import default_out, without_links
+from vedette_services.run.directory import out_or_new, without_links
 from vedette_services.run.outcome import describe_already_done, describe_not_applied, read_summary
 from vedette_services.run.prepare import settings_to_resume
 from vedette_services.run.start import Start
@@ -155,8 +155,8 @@ def train(
     saved = settings_to_resume(None if out is None else Path(out), start)
     with EnvironmentProbe() as probe:
         loaded = _load(config, settings, saved, start, probe)
-        run = Path(out) if out is not None else default_out(loaded.config)
-        plan = plan_start(loaded.config, run, start, note=loaded.comment, probe=probe)
+        with out_or_new(None if out is None else Path(out), loaded.config) as run:
+            plan = plan_start(loaded.config, run, start, note=loaded.comment, probe=probe)
     view = _view(progress, plan)
     done = describe_already_done(plan.out, plan.config.stop, new_best=plan.new_best)
     if done and not start.fresh:

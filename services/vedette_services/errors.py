@@ -487,6 +487,19 @@ class RunInUseError(UsageError):
         self.holder = holder
 
 
+class RunChangedError(UsageError):
+    """Another start has begun or changed the run that a start was planned for.
+
+    Args:
+        directory: the run's.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        why = "another start has begun or changed this run since this one looked at it"
+        super().__init__(f"{directory}: {why}; give the command again")
+        self.directory = directory
+
+
 class RunLostError(ServicesError):
     """A learner does not have its run any more: nothing more of it may be written.
 

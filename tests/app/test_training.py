@@ -10,8 +10,8 @@ from vedette import api as training
 from vedette.api import train
 from vedette_services.config import RunConfig
 from vedette_services.config.loading import complete_config
-from vedette_services.errors import ConfigError
-from vedette_services.run.directory import default_out
+from vedette_services.errors import ConfigError, UsageError
+from vedette_services.run.directory import out_or_new
 from vedette_services.run.start_plan import StartPlan
 from vedette_services.status.status import Status
 
@@ -95,7 +95,16 @@ def test_a_run_nobody_named_gets_a_directory_of_its_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     config = RunConfig.model_validate({"env": {"id": "my.envs:A-v0"}, "agent": {"name": "dqn"}})
-    first = default_out(config)
-    assert first.name.startswith("dqn-my.envs_A-v0-")
-    first.mkdir(parents=True)
-    assert default_out(config) != first
+    with out_or_new(None, config) as first, out_or_new(None, config) as second:
+        assert first.name.startswith("dqn-my.envs_A-v0-")
+        assert first != second
+    assert sorted(Path("runs").iterdir()) == sorted([first, second])
+
+
+def test_a_run_that_is_refused_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"learner\.device: "):
+        train(env="CartPole-v1", learner={"device": "cuda:77"})
+    assert not any(tmp_path.iterdir())

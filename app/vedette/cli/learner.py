@@ -229,11 +229,11 @@ def _plan(
     loaded: LoadedConfig, out: Path | None, start: Start, probe: EnvironmentProbe
 ) -> StartPlan:
     """Plan the start of a run, whose directory is a new one where none is named."""
-    from vedette_services.run.directory import default_out
+    from vedette_services.run.directory import out_or_new
     from vedette_services.run.start_planning import plan_start  # not where it was planned
 
-    directory = out or default_out(loaded.config)
-    return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
+    with out_or_new(out, loaded.config) as directory:
+        return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
 
 
 def _address(bind: str, keys: Path | None, *, insecure: bool, of_first: bool) -> Address:

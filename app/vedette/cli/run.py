@@ -134,11 +134,11 @@ def _plan(
     loaded: LoadedConfig, out: Path | None, start: Start, probe: EnvironmentProbe
 ) -> StartPlan:
     """Plan a run, whose directory is a new one where none is named."""
-    from vedette_services.run.directory import default_out
+    from vedette_services.run.directory import out_or_new
     from vedette_services.run.start_planning import plan_start
 
-    directory = out or default_out(loaded.config)
-    return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
+    with out_or_new(out, loaded.config) as directory:
+        return plan_start(loaded.config, directory, start, note=loaded.comment, probe=probe)
 
 
 def _run_one(loaded: LoadedConfig, plan: StartPlan) -> None:
@@ -242,15 +242,16 @@ def _run_sweep(
     from vedette_services.config.probing import EnvironmentProbe
     from vedette_services.errors import FAILED
     from vedette_services.host.processes import StopSignals
-    from vedette_services.run.directory import default_out, without_links
+    from vedette_services.run.directory import out_or_new, without_links
     from vedette_services.status.stop_conditions import exit_sentence
 
     values = parse_sweep(sweep)
     with EnvironmentProbe(say) as probe:
         configure_trial: Configure = partial(configure, probe)
-        directory = without_links(out or default_out(configure_trial({}, None).config))
-        trials = plan_trials(configure_trial, directory, start, seeds=seeds, sweep=values)
-        trials = plan_starts(trials, start, probe)
+        with out_or_new(out, configure_trial({}, None).config) as place:
+            directory = without_links(place)
+            trials = plan_trials(configure_trial, directory, start, seeds=seeds, sweep=values)
+            trials = plan_starts(trials, start, probe)
     side_by_side = jobs or jobs_within(trials[0].config, in_process=start.in_process)
     for line in describe_starts(trials, directory, start):
         say(line)

@@ -776,9 +776,10 @@ def prepare_run(
     run.make()
     run.lock(lambda: bool(stop))
     check_ports(address)
-    if not _continues_run(plan.config, run):
-        run.remove_models()
+    goes_on = _continues_run(plan.config, run)
     prepared = prepare_start(plan, run)
+    if not goes_on:
+        run.remove_models()
     folder = keys.absolute() if keys else None
     spec = LearnerSpec(
         run, prepared.run_id, plan.config, plan.spaces, address, folder, run.claim_token

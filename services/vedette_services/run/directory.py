@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -757,17 +758,41 @@ def _new_identity() -> RunIdentity:
     return RunIdentity(secrets.token_hex(8), 0)
 
 
-def default_out(config: RunConfig) -> Path:
-    """Return a path ``runs/AGENT-ENVIRONMENT-DATE-TIME`` that does not exist yet."""
+@contextlib.contextmanager
+def out_or_new(out: Path | None, config: RunConfig) -> Iterator[Path]:
+    """Give the directory that is named for runs; else make ``runs/AGENT-ENVIRONMENT-DATE-TIME``,
+    for this start alone. What was made is removed if the block raises."""
+    if out is not None:
+        yield out
+        return
     stamp = time.strftime("%Y%m%d-%H%M%S")
     agent, env = (re.sub(r"[^A-Za-z0-9_.-]+", "_", n) for n in (config.agent.name, config.env.id))
-    first = Path("runs") / f"{agent}-{env}-{stamp}"
-    out = first
-    again = 1
-    while out.exists():
-        again += 1
-        out = first.with_name(f"{first.name}-{again}")
-    return out
+    runs = Path("runs")
+    first = runs / f"{agent}-{env}-{stamp}"
+    numbered = (first.with_name(f"{first.name}-{again}") for again in itertools.count(2))
+    made = [] if runs.exists() else [runs]
+    try:
+        runs.mkdir(exist_ok=True)
+        new = next(path for path in itertools.chain([first], numbered) if _made(path))
+        made.append(new)
+    except OSError:  # the start says it
+        new = first
+    try:
+        yield new
+    except BaseException:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):  # another start uses it
+                path.rmdir()
+        raise
+
+
+def _made(path: Path) -> bool:
+    """Make a folder; False if it is there already."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def without_links(out: Path) -> Path:

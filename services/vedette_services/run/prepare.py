@@ -23,7 +23,7 @@ from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.loading import read_config, read_toml
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import publish_config
-from vedette_services.errors import UsageError
+from vedette_services.errors import RunChangedError, UsageError
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import EventFile, RunEvent
 from vedette_services.run.limiter_record import LimiterRecord, next_record
@@ -40,6 +40,7 @@ from vedette_services.run.resume import (
     has_decided,
     replay_elsewhere,
     saved_config,
+    state_of_run,
 )
 from vedette_services.run.ring_stamp import read_counts
 from vedette_services.run.run_files import FILES, FOLDERS, erase_file, erase_written, is_report
@@ -158,8 +159,11 @@ def prepare_start(plan: StartPlan, run: RunDirectory) -> PreparedStart:
     """Make a locked directory ready for a start, as it was planned.
 
     Raises:
+        RunChangedError: another start has been here since the plan; nothing has changed then.
         SettingError: a data set is torn or does not fit; nothing has changed then.
     """
+    if state_of_run(run.root) != plan.seen:
+        raise RunChangedError(run.root)
     config, start = plan.config, plan.start
     staged = stage_sources(config, run, plan.spaces, plan.sources)
     if start.fresh:

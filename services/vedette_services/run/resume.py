@@ -5,6 +5,7 @@ Nothing here changes the directory: `vedette_services.run.prepare` does.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from vedette_rl.replay.ring_files import ARCHIVE
 from vedette_rl.replay.syncing import find_recovery_at_rest
 from vedette_rl.storage.checkpoints import Checkpoints, LoadedCheckpoint, find_not_finite
 from vedette_rl.storage.record_file import check_length
+from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.config.changes import ChangedSetting, changed_settings
 from vedette_services.config.import_permission import check_run_imports
 from vedette_services.config.imported_names import imported_names
@@ -99,6 +101,21 @@ def saved_config(out: Path) -> Path | None:
 def has_decided(run: RunDirectory) -> bool:
     """Return True if a start was killed while it changed the settings of a run."""
     return any((run.root / name).exists() for name in (NEW_BEST, NEW_REPLAY))
+
+
+def state_of_run(out: Path) -> str:
+    """Return what a start goes by: the id and the settings of the run in a directory, as text to be
+    compared; "" where no run is. A run that only goes on keeps it."""
+    run = RunDirectory(out)
+    if not run.exists:
+        return ""
+    try:
+        run_id = run.identity().run_id
+    except SettingError:  # it is damaged
+        run_id = "?"
+    files = (run.config_file, run.root / NEW_BEST, run.root / NEW_REPLAY)
+    contents = (hashlib.sha256(read_bytes(file)).hexdigest() for file in files if file.is_file())
+    return " ".join((run_id, *contents))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class StartPlan:
         unused: the lines of `lines` on settings that change nothing.
         note: where the configuration comes from: a comment in its file.
         packages: of the environment, where it is made here: their versions by their names.
+        seen: what `state_of_run` said of the directory when this was planned.
     """
 
     config: RunConfig
@@ -46,6 +47,7 @@ class StartPlan:
     unused: tuple[str, ...] = ()
     note: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
+    seen: str = ""
 
     @cached_property
     def layout(self) -> ReplayLayout:
@@ -85,6 +87,7 @@ class StartPlan:
             "unused": self.unused,
             "note": self.note,
             "packages": dict(self.packages),
+            "seen": self.seen,
         }
         return json.dumps(plan)
 
@@ -107,4 +110,5 @@ class StartPlan:
             tuple(plan["unused"]),
             plan["note"],
             plan["packages"],
+            plan["seen"],
         )

@@ -52,6 +52,7 @@ from vedette_services.run.resume import (
     describe_resume,
     describe_too_few_steps,
     has_decided,
+    state_of_run,
 )
 from vedette_services.run.shared_locks import describe_local_locks
 from vedette_services.run.snapshot_of_new_replay import check_snapshot_of_new_replay
@@ -111,6 +112,7 @@ def _plan(
     run.check_free()
     if not start.fresh and has_decided(run):
         raise UsageError(f"--out {out}: another start changes its settings; try again")
+    seen = state_of_run(out)
     check_fresh(out, start)
     check_snapshot_of_new_replay(config, out, start)
     check_kind(out, start)
@@ -164,7 +166,7 @@ def _plan(
     known = (*filter(None, described), *unused)
     packages = {} if config.env.is_declared else probe.facts(config.env).packages
     return StartPlan(
-        config, out, start, spaces, point, sources.unread, known, unused, note, packages
+        config, out, start, spaces, point, sources.unread, known, unused, note, packages, seen
     )
 
 

@@ -24,6 +24,7 @@ from vedette_rl.replay.commits import last_commit
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, load_config, read_config
+from vedette_services.errors import RunChangedError
 from vedette_services.run import replay_layout
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
@@ -104,6 +105,38 @@ def test_what_else_changes_is_told_and_kept_in_the_event_log(tmp_path: Path) -> 
     assert not broken
     assert (events[0].epoch, events[0].opt_steps) == (1, 1234)
     assert read_config(run.config_file) == config
+
+
+def everything_in(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    "asked", [{}, {"new_replay": True}, {"fresh": True, "force": True}, {"in_process": True}]
+)
+def test_a_plan_is_not_carried_out_once_another_start_has_changed_the_run(
+    tmp_path: Path, there: bool, asked: dict[str, bool]
+) -> None:
+    """Neither are its samples mixed with the other's, nor is a run erased that nobody has seen."""
+    if there:
+        make_run(tmp_path, config_of())
+    asked = {} if there and asked.get("in_process") else asked
+    planned = plan(config_of("agent.learning_rate=1e-5"), tmp_path, **asked)
+    make_run(tmp_path, config_of("agent.learning_rate=1e-4"))
+    before = everything_in(tmp_path)
+    with pytest.raises(RunChangedError, match=r"begun or changed this run .*; give the command"):
+        prepare_start(StartPlan.from_json(planned.to_json()), RunDirectory(tmp_path))
+    assert everything_in(tmp_path) == before
+
+
+def test_a_plan_is_carried_out_though_the_run_has_learned_meanwhile(tmp_path: Path) -> None:
+    run = make_run(tmp_path, config_of())
+    planned = plan(config_of("agent.learning_rate=1e-5"), tmp_path)
+    run.begin_epoch()
+    run.summary_file.write_text("{}")
+    prepare_start(planned, run).save_settings()
+    assert read_config(run.config_file) == planned.config
 
 
 EVALUATION = [
