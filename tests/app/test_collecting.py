@@ -102,6 +102,25 @@ class Helped(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, {"intervene_action": 7} if is_helped else info
 
 
+class HalfHelped(gym.Wrapper[Any, Any, Any, Any]):
+    """A person acts by half a number."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {"intervene_action": 5.5}
+
+
+class Half(gym.ObservationWrapper[Any, Any, Any]):
+    """Observes by half of a whole number, from the third step on."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(-9, 9, (2,), np.int64)
+
+    def observation(self, observation: Any) -> Any:
+        return observation / 2.0 if observation[1] > 2 else np.zeros(2, np.int64)
+
+
 class Endless(gym.Wrapper[Any, Any, Any, Any]):
     """Gives an infinite reward where nobody probes it."""
 
@@ -510,3 +529,19 @@ def test_values_that_are_not_finite_are_no_demonstrations(tmp_path: Path) -> Non
     with pytest.raises(EnvironmentFaultError, match="episode 1 has a value that is not finite"):
         recorded(tmp_path / "demos", f"env.wrappers=['{HERE}:Endless']", wanted=EpisodeSelection(1))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "why"),
+    [
+        ("HalfHelped", r"an executed action of Discrete\(3, start=5\) has 5.5, which is no int64"),
+        ("Half", "an observation of Box.* has 1.5, which is no int64"),
+    ],
+)
+def test_what_its_space_cannot_hold_is_not_recorded_as_something_else(
+    tmp_path: Path, wrapper: str, why: str
+) -> None:
+    with pytest.raises(EnvironmentFaultError, match=why):
+        recorded(
+            tmp_path / "demos", f"env.wrappers=['{HERE}:{wrapper}']", wanted=EpisodeSelection(1)
+        )

@@ -16,14 +16,16 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces as gs
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER
+from vedette_rl.core.exact_cast import cast_exactly, may_be_cast
 from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter, find_intervention
-from vedette_rl.envs.spaces import observation_columns
-from vedette_rl.errors import DataSetError, ExportError
+from vedette_rl.envs.spaces import executed_range, first_outside, observation_columns
+from vedette_rl.errors import DataSetError, EnvironmentFaultError, ExportError
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.export import LiveRows, StoredRows
 from vedette_rl.storage.atomic_files import NO_ROOM, allocate_file
@@ -170,6 +172,10 @@ def _marks(intervened: list[bool] | None) -> dict[str, Any]:
     return {} if intervened is None else {INTERVENED: np.array([False, *intervened])}
 
 
+_OBSERVATION = "an observation"
+_ACTION = "an executed action"
+
+
 class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
     """Keeps the episode that is played, with the actions that were executed.
 
@@ -207,12 +213,17 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, *self._ends, info
 
     def episode(self) -> PlayedEpisode:
-        """The episode so far: one that has not ended is truncated with its last step."""
+        """The episode so far: one that has not ended is truncated with its last step.
+
+        Raises:
+            EnvironmentFaultError: an observation or an executed action is none of its space; those
+                in a Box of floats may be outside.
+        """
         terminated, truncated = self._ends
         before = [False] * (len(self.rewards) - 1)
         return PlayedEpisode(
-            _stacked(self.observation_space, self._seen),
-            _stacked(self.action_space, self._actions),
+            self._stacked(_OBSERVATION, self.observation_space, self._seen),
+            self._stacked(_ACTION, self.action_space, self._actions),
             self.rewards,
             [*before, terminated],
             [*before, truncated or not terminated],
@@ -220,18 +231,44 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
             self._intervened,
         )
 
+    def _stacked(self, what: str, space: gym.Space[Any], values: Sequence[Any]) -> Any:
+        """Values of a space, composed as it is; `what` they are, for an error."""
+        match space:
+            case gs.Dict():
+                inner = space.spaces.items()
+                return {
+                    key: self._stacked(what, part, [value[key] for value in values])
+                    for key, part in inner
+                }
+            case gs.Tuple():
+                places = enumerate(space.spaces)
+                return tuple(
+                    self._stacked(what, part, [value[i] for value in values]) for i, part in places
+                )
+            case gs.Box() | gs.Discrete() | gs.MultiDiscrete() | gs.MultiBinary():
+                return self._cast(what, space, values)
+            case _:
+                return np.asarray(values, space.dtype)
 
-def _stacked(space: gym.Space[Any], values: Sequence[Any]) -> Any:
-    """Values of a space, composed as it is."""
-    match space:
-        case gym.spaces.Dict():
-            inner = space.spaces.items()
-            return {key: _stacked(part, [value[key] for value in values]) for key, part in inner}
-        case gym.spaces.Tuple():
-            places = enumerate(space.spaces)
-            return tuple(_stacked(part, [value[i] for value in values]) for i, part in places)
-        case _:
-            return np.asarray(values, space.dtype)
+    def _cast(self, what: str, space: gym.Space[Any], values: Sequence[Any]) -> NDArray[Any]:
+        """Values of a space that is one array, ``(T, *shape)``, in its dtype."""
+        dtype = np.dtype(space.dtype)
+        try:
+            array = np.asarray(values)
+            is_rounded = dtype.kind == "f" and may_be_cast(array.dtype, dtype)
+            array = array.astype(dtype) if is_rounded else cast_exactly(array, dtype)
+        except ValueError as error:  # rows of several lengths, too
+            raise self._fault(what, str(error), space) from error
+        if array.shape[1:] != space.shape:
+            raise self._fault(what, f"shape {array.shape[1:]}", space)
+        is_looked_at = what == _ACTION or not isinstance(space, gs.Box)
+        known = executed_range(space) if is_looked_at else None
+        if known is not None and (outside := first_outside(array, *known)):
+            raise self._fault(what, outside, space)
+        return array
+
+    def _fault(self, what: str, why: str, space: gym.Space[Any]) -> EnvironmentFaultError:
+        return EnvironmentFaultError(str(self.unwrapped), f"{what} of {space} has {why}")
 
 
 def write_minari(

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from vedette_rl.core import Columns, Step
 from vedette_rl.core.columns import copy_columns
 from vedette_rl.envs.layout import Intervention, RewardTransform
-from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import SpaceLayoutError
 
@@ -47,7 +46,6 @@ class PushedEnvs(VectorEnvironment):
     ) -> None:
         super().__init__(observation, action, count or 1, rewards)
         self._shape = () if count is None else (count,)
-        self._bounds = ElementBounds(self.spaces)
         self._arrived = self._layout.empty(count or 1)
         leaves = self._layout.leaves
         self._float_leaves = [leaf for leaf in leaves if leaf.dtype.kind == "f"]
@@ -120,6 +118,25 @@ class PushedEnvs(VectorEnvironment):
         actions = self._actions.to_environment(self._actions.to_column(action))
         return actions if self._shape else actions[0]
 
+    def executed(self, action: Any) -> list[Intervention]:
+        """The actions that were executed, as `push` takes them: one for each environment, or the
+        only one's; None: the chosen ones were.
+
+        Raises:
+            ValueError: they are not one for each environment.
+        """
+        if action is None:
+            return []
+        if not self.batched:
+            return [(0, action)]
+        try:
+            actions = [*action]
+        except TypeError as error:  # a number
+            raise ValueError(f"action={action!r}: give one for each environment") from error
+        if len(actions) != len(self):
+            raise ValueError(f"action={action!r}: {len(actions)} for {len(self)} environments")
+        return [*enumerate(actions)]
+
     def push(
         self,
         action: NDArray[Any],
@@ -139,22 +156,20 @@ class PushedEnvs(VectorEnvironment):
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space, or no finite value.
-            ValueError: rewards or flags are not one for each environment, a reward or executed
-                action is not finite or far outside its space, or a flag is neither true nor false.
+            ValueError: rewards or flags are not one for each environment, a reward is not finite,
+                an executed action is none of the space, or a flag is neither true nor false.
         """
         action = self._action_column(action)
         next_obs = self._buffer(1)
         for row, executed in taken_over:
-            if not np.isfinite(np.asarray(executed, np.float64)).all():
-                raise ValueError(f"action={executed!r}: it is not finite")
-            column = self._actions.from_environment(
-                executed
-            )  # its shape: before anything is counted
-            if fault := self._bounds.fault({"action": column}):
-                raise ValueError(f"action={executed!r}: {fault}")
+            of = f" of environment {row}" if self.batched else ""
+            try:  # before anything is counted
+                column = self._actions.from_environment(executed)
+            except ValueError as error:
+                raise ValueError(f"action={executed!r}{of}: {error}") from error
             is_stored = left_out is None or not left_out[row]
             if is_stored and (fault := self._fault_of_executed(action[row], column)):
-                raise ValueError(f"action={executed!r}: {fault}")
+                raise ValueError(f"action={executed!r}{of}: {fault}")
         self._write(next_obs, obs)
         self._check_finite(next_obs, None)
         self._fill(self.true_reward, "rewards", reward)
