@@ -121,6 +121,18 @@ class Half(gym.ObservationWrapper[Any, Any, Any]):
         return observation / 2.0 if observation[1] > 2 else np.zeros(2, np.int64)
 
 
+class Slashed(gym.Wrapper[Any, Any, Any, Any]):
+    """Has a key that is no name in HDF5, and may not be played."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        inner = gym.spaces.Dict({"fine": gym.spaces.Discrete(2), "a/b": env.observation_space})
+        self.observation_space = gym.spaces.Dict({"parts": inner})
+
+    def reset(self, **how: Any) -> Any:
+        raise AssertionError("it is refused before it is played")
+
+
 class Endless(gym.Wrapper[Any, Any, Any, Any]):
     """Gives an infinite reward where nobody probes it."""
 
@@ -545,3 +557,20 @@ def test_what_its_space_cannot_hold_is_not_recorded_as_something_else(
         recorded(
             tmp_path / "demos", f"env.wrappers=['{HERE}:{wrapper}']", wanted=EpisodeSelection(1)
         )
+
+
+@pytest.mark.parametrize("key", ["a/b", "/", "a/", ".", "", "a\0b", "\ud800"])
+def test_a_key_that_is_no_name_in_hdf5_is_refused(tmp_path: Path, key: str) -> None:
+    spaces = gym.spaces.Tuple([gym.spaces.Dict({key: gym.spaces.Discrete(2)})])
+    discrete = gym.spaces.Discrete(2)
+    for part in ("observation", "action"):
+        both = (spaces, discrete) if part == "observation" else (discrete, spaces)
+        with pytest.raises(DataSetError, match=f"key .* of its {part}s cannot be written to HDF5"):
+            minari_dataset.MinariWriter(tmp_path, *both, None, "x-v0", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_key_that_is_no_name_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    with pytest.raises(DataSetError, match="the key 'a/b'"):
+        recorded(tmp_path / "demos", f"env.wrappers=['{HERE}:Slashed']", wanted=EpisodeSelection(1))
+    assert not list(tmp_path.iterdir())

@@ -53,6 +53,9 @@ class MinariWriter:
         spec: Gymnasium's spec to make the environment again; None: it cannot be written.
         name: the dataset's, such as ``my-run-v0``.
         about: more of its metadata, of JSON's types.
+
+    Raises:
+        DataSetError: a key of a space is no name in its file.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class MinariWriter:
         import minari
         from minari.dataset.minari_storage import MinariStorage
 
+        for part, space in (("observation", observation_space), ("action", action_space)):
+            _check_keys(name, part, space)
         self.observation_space = observation_space
         self.action_space = action_space
         self._name = name
@@ -120,6 +125,36 @@ class MinariWriter:
             why = f"no room for another {format_bytes(need)}: {words}"
             raise DataSetError(self._name, why, "make room on its disk") from e
         self._room.unlink()
+
+
+def _check_keys(name: str, part: str, space: gym.Space[Any]) -> None:
+    """Check that HDF5 takes the keys of a space as names: a ``/`` would make groups of one.
+
+    Raises:
+        DataSetError: names the first that is none.
+    """
+    if isinstance(space, gs.Dict):
+        for key in space.spaces:
+            if not _is_name(key):
+                why = (
+                    f"the key {key!r} of its {part}s cannot be written to HDF5, where a name is a "
+                    "text that has no '/' and is neither empty nor '.'"
+                )
+                fix = "rename it by a wrapper in env.wrappers; a replay can be exported as npz"
+                raise DataSetError(name, why, fix)
+    if isinstance(space, gs.Dict | gs.Tuple):
+        for inner in space.spaces.values() if isinstance(space, gs.Dict) else space.spaces:
+            _check_keys(name, part, inner)
+
+
+def _is_name(key: object) -> bool:
+    if not isinstance(key, str) or key in ("", ".") or "/" in key or "\0" in key:
+        return False
+    try:
+        key.encode()
+    except UnicodeEncodeError:  # a surrogate
+        return False
+    return True
 
 
 def _groups(played: Iterable[PlayedEpisode]) -> Iterator[tuple[list[PlayedEpisode], int]]:
