@@ -59,6 +59,7 @@ class ObservationLayout:
         first = self.leaves[0]
         size = first.dtype.itemsize * math.prod(first.shape)
         self._small = first.path == () and size <= _SMALL_BYTES
+        self._float_leaves = tuple(leaf for leaf in self.leaves if leaf.dtype.kind == "f")
 
     def empty(self, rows: int) -> Columns:
         """Uninitialised columns for `rows` observations."""
@@ -148,6 +149,26 @@ class ObservationLayout:
                 at = [*where[1:]]
                 why = f"has {column[where]}{f' at {at}' if at else ''}, outside of its space"
                 raise _UnfitError(leaf, f"{why}: give {span.describe(where[1:])}")
+
+    def find_not_finite(
+        self, columns: Columns, which: NDArray[np.bool_] | None = None
+    ) -> tuple[ObservationColumn, tuple[int, ...]] | None:
+        """The first column with a number that is not finite, and the place of that; None if there
+        is none.
+
+        Args:
+            which: ``(E,)``, the rows that are looked at; None: all are.
+        """
+        for leaf in self._float_leaves:
+            column = columns[leaf.name]
+            if column.itemsize > 2 and math.isfinite(np.vdot(column, column)):
+                continue  # the cheapest way: one sum
+            finite = np.isfinite(column)
+            if which is not None:
+                finite[~which] = True
+            if not finite.all():
+                return leaf, tuple(np.argwhere(~finite)[0].tolist())
+        return None
 
     def encode(self, obs: Any, *, origin: str = "") -> Columns:  # of any space
         """One observation as columns of one row."""
