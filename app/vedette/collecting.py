@@ -18,10 +18,12 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from vedette.exporting import DataSetPlace, require_minari
 from vedette_rl.core import Policy
+from vedette_rl.core.exact_cast import cast_exactly
 from vedette_rl.datasets.minari import (
     EpisodeRecorder,
     MinariWriter,
@@ -268,13 +270,23 @@ class _CustomFunction:
         self._has_acted = True
         action = given
         if isinstance(self._space, gym.spaces.Box):
-            action = np.asarray(given, self._space.dtype)
+            action = self._cast(given)
             if action.shape == self._space.shape:  # environments clip, too
                 action = np.clip(action, self._space.low, self._space.high)
         if not self._space.contains(action):
-            why = f"it gave {given!r}, which is no action of {self._space}"
-            raise UsageError(f"--policy {self._name}: {why}")
+            raise self._no_action(given)
         return action
+
+    def _cast(self, given: Any) -> NDArray[Any]:
+        """An action of a Box in its dtype."""
+        try:
+            return cast_exactly(np.asarray(given), np.dtype(self._space.dtype))
+        except (TypeError, ValueError) as error:  # a number of another kind, or none
+            raise self._no_action(given) from error
+
+    def _no_action(self, given: Any) -> UsageError:
+        why = f"it gave {given!r}, which is no action of {self._space}"
+        return UsageError(f"--policy {self._name}: {why}")
 
 
 def choose_environment(
@@ -518,7 +530,8 @@ class _Recording:
         total = sum(played.rewards)
         steps = len(played.rewards)
         least = self._selection.min_return
-        if not np.isfinite(total) or not _is_finite(played.observations):
+        values = played.observations, played.actions
+        if not np.isfinite(total) or not _is_finite(values):
             fault = f"episode {self.collected.played} has a value that is not finite"
             raise EnvironmentFaultError(repr(self._environment.id), fault)
         is_kept = least is None or total >= least

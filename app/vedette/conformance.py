@@ -35,6 +35,7 @@ from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import environment_spaces
+from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.replay.limiter import Limiter
 from vedette_rl.replay.rows import MemoryRing
 from vedette_services.config.run_config import RunConfig
@@ -150,6 +151,7 @@ class Script:
             now=self.network.clock.now,
             limiter=Limiter(0.0, 0, 0.0, config.samples_per_opt),
             rows_per_batch=actors.n_buffer,
+            elements=ElementBounds(self.spaces),
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
             batch_env_steps=actors.env_steps_max(config.row_steps),

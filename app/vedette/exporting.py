@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -294,6 +294,7 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
             for name, directory in directories.items()
         }
         actors = sources[ACTORS]
+        _check_members(actors.names)
         total = sum(map(len, sources.values()))
         begin = _first_action(run, actors)
         for name in actors.names:
@@ -311,6 +312,23 @@ def _write_npz(run: FinishedRun, out: Path) -> int:
             with _npy_member(file, SOURCE, names.dtype, names.shape) as member:
                 member.write(names.tobytes())
         return total
+
+
+def _check_members(names: Sequence[str]) -> None:
+    """Check that each column has a member of its own in an npz, which numpy finds by its name.
+
+    Raises:
+        ExportError: names the first that has not.
+    """
+    known = frozenset(names)
+    for name in names:
+        if "\0" in name or name.encode(errors="replace").decode() != name:
+            why = f"the column {name!r} cannot be the name of a member of a zip file"
+        elif f"{name}.npy" in known:
+            why = f"numpy does not tell the columns {name!r} and '{name}.npy' apart"
+        else:
+            continue
+        raise ExportError("npz", f"{why}: rename the key of the observation, in env.wrappers")
 
 
 @contextmanager

@@ -5,6 +5,7 @@
     RlError
     ├── InputError                 what the user named or configured cannot be used here
     │   ├── UnsupportedSpaceError      an agent does not take this space
+    │   ├── TooManyCategoriesError     or it has too many categories
     │   ├── NoImageError               a network for images, and no image
     │   ├── UnknownEnvironmentError    no environment of this name can be made
     │   ├── UnknownAgentError          no agent has this name
@@ -107,6 +108,27 @@ class UnsupportedSpaceError(InputError):
         )
         self.agent = agent
         self.part = part
+        self.space = space
+
+
+class TooManyCategoriesError(InputError):
+    """Categories of an observation, or of an action, need more numbers in a network than it has.
+
+    Args:
+        what: the column, or the action.
+        space: its space.
+        count: the numbers that its categories need, together with those of other columns.
+        most: the most that there may be.
+    """
+
+    def __init__(self, agent: str, what: str, space: object, count: int, most: int) -> None:
+        named = " ".join(str(space).split())  # numpy breaks lines of long arrays
+        super().__init__(
+            f"agent {agent!r} needs a number for each category: with {what}, {named}, they are "
+            f"{count:,}, and {most:,} at most",
+            key="agent.name",
+            fix="have fewer categories, or a Box, by a wrapper in env.wrappers",
+        )
         self.space = space
 
 

@@ -73,7 +73,7 @@ def _receive(
     begin = time.monotonic() + _WARM_S
     inserted = 0
     reader = BatchReader()
-    intake = Intake(schema, payload.rows, payload.rows, lambda manager: 0)
+    intake = Intake(schema, payload.rows, payload.rows, lambda manager: 0, None)
     while (now := time.monotonic()) < begin + seconds:
         if not pull.poll(100):
             continue

@@ -102,6 +102,37 @@ class Helped(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, {"intervene_action": 7} if is_helped else info
 
 
+class HalfHelped(gym.Wrapper[Any, Any, Any, Any]):
+    """A person acts by half a number."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward, terminated, truncated, {"intervene_action": 5.5}
+
+
+class Half(gym.ObservationWrapper[Any, Any, Any]):
+    """Observes by half of a whole number, from the third step on."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(-9, 9, (2,), np.int64)
+
+    def observation(self, observation: Any) -> Any:
+        return observation / 2.0 if observation[1] > 2 else np.zeros(2, np.int64)
+
+
+class Slashed(gym.Wrapper[Any, Any, Any, Any]):
+    """Has a key that is no name in HDF5, and may not be played."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        inner = gym.spaces.Dict({"fine": gym.spaces.Discrete(2), "a/b": env.observation_space})
+        self.observation_space = gym.spaces.Dict({"parts": inner})
+
+    def reset(self, **how: Any) -> Any:
+        raise AssertionError("it is refused before it is played")
+
+
 class Endless(gym.Wrapper[Any, Any, Any, Any]):
     """Gives an infinite reward where nobody probes it."""
 
@@ -509,4 +540,37 @@ def test_minaris_own_folder_takes_it_by_its_name(
 def test_values_that_are_not_finite_are_no_demonstrations(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFaultError, match="episode 1 has a value that is not finite"):
         recorded(tmp_path / "demos", f"env.wrappers=['{HERE}:Endless']", wanted=EpisodeSelection(1))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "why"),
+    [
+        ("HalfHelped", r"an executed action of Discrete\(3, start=5\) has 5.5, which is no int64"),
+        ("Half", "an observation of Box.* has 1.5, which is no int64"),
+    ],
+)
+def test_what_its_space_cannot_hold_is_not_recorded_as_something_else(
+    tmp_path: Path, wrapper: str, why: str
+) -> None:
+    with pytest.raises(EnvironmentFaultError, match=why):
+        recorded(
+            tmp_path / "demos", f"env.wrappers=['{HERE}:{wrapper}']", wanted=EpisodeSelection(1)
+        )
+
+
+@pytest.mark.parametrize("key", ["a/b", "/", "a/", ".", "", "a\0b", "\ud800"])
+def test_a_key_that_is_no_name_in_hdf5_is_refused(tmp_path: Path, key: str) -> None:
+    spaces = gym.spaces.Tuple([gym.spaces.Dict({key: gym.spaces.Discrete(2)})])
+    discrete = gym.spaces.Discrete(2)
+    for part in ("observation", "action"):
+        both = (spaces, discrete) if part == "observation" else (discrete, spaces)
+        with pytest.raises(DataSetError, match=f"key .* of its {part}s cannot be written to HDF5"):
+            minari_dataset.MinariWriter(tmp_path, *both, None, "x-v0", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_key_that_is_no_name_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    with pytest.raises(DataSetError, match="the key 'a/b'"):
+        recorded(tmp_path / "demos", f"env.wrappers=['{HERE}:Slashed']", wanted=EpisodeSelection(1))
     assert not list(tmp_path.iterdir())

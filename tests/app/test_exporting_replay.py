@@ -39,6 +39,9 @@ class Told(gym.Env[Any, Any]):
         if form == "parts":
             where = gym.spaces.Tuple([gym.spaces.Discrete(256), picture])
             self.observation_space = gym.spaces.Dict({"where": where, "t": gym.spaces.Discrete(9)})
+        if form.startswith("keys "):
+            parts = dict.fromkeys(form.split()[1:], picture)
+            self.observation_space = gym.spaces.Dict(parts)
         self.action_space = gym.spaces.Discrete(3, start=5)
         self._form = form
         self._number = Told.made
@@ -51,6 +54,8 @@ class Told(gym.Env[Any, Any]):
         picture = np.repeat(seen[:, None], 4, 1)
         if self._form == "picture":
             return picture
+        if self._form != "parts":
+            return dict.fromkeys(self._form.split()[1:], picture)
         return {"where": (self._episode, picture), "t": self._t}
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -322,3 +327,23 @@ def test_transitions_of_several_steps_are_no_episodes(
     assert status == 2
     assert "span several steps; train with agent.n_step=1" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "format", "why"),
+    [
+        ("x a/b", "minari", "the key 'a/b' of its observations cannot be written to HDF5"),
+        ("x .", "minari", "the key '.' of its observations cannot be written"),
+        ("x x.npy", "npz", "numpy does not tell the columns 'obs/x' and 'obs/x.npy' apart"),
+    ],
+)
+def test_a_key_that_the_format_does_not_hold_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: str, format: str, why: str
+) -> None:
+    """It wrote a file that nobody could read, or whose arrays had each other's names."""
+    played(tmp_path / "run", configuration(f"env.kwargs.form=keys {keys}"))
+    out = tmp_path / "out"
+    how = (tmp_path / "run", "--what", "replay", "--format", format, "--out", out)
+    status, said = exported(capsys, *how)
+    assert (status, said.count("\n"), out.exists()) == (2 if format == "npz" else 1, 1, False)
+    assert why in said

@@ -202,6 +202,7 @@ class SimulatedFleet:
             now=machine.now,
             limiter=self._make_limiter(),
             rows_per_batch=actors.n_buffer,
+            elements=None,
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             max_managers=scenario.max_managers,
             evaluated=None if scenario.evaluates is None else EVALUATED,

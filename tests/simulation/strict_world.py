@@ -19,6 +19,7 @@ from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.agents.registry import agent_kind
 from vedette_rl.envs.make import environment_spaces
+from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.replay.queue import QueueReplay
 from vedette_services.actors.instructions import StartActor
 from vedette_services.learner.gateway.flow_control import make_insert_limiter, make_run_grants
@@ -189,6 +190,7 @@ class StrictWorld:
             now=self.clock.now,
             limiter=make_insert_limiter(config),
             rows_per_batch=config.actors.n_buffer,
+            elements=ElementBounds(self.spaces),
             run_length=STEPS,
             run_grants=make_run_grants(config, self.clock.now),
         )

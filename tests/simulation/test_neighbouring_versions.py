@@ -69,7 +69,9 @@ def batch_frames(seq: int, rows: int = ROWS, reward: float = 1.0) -> list[bytes]
 
 def learner() -> GatewayState:
     free = Limiter(0.0, min_size=1, error_buffer=0.0, batch_size=1)
-    state = GatewayState(RUN_ID, 7, SCHEMA, stamp=b"", now=0.0, limiter=free, rows_per_batch=ROWS)
+    state = GatewayState(
+        RUN_ID, 7, SCHEMA, stamp=b"", now=0.0, limiter=free, rows_per_batch=ROWS, elements=None
+    )
     state.position = Position(epoch=1, version=10)
     state.announce_run(Run(RUN_ID, 1, 7, SCHEMA, MODEL, {}, {}, {}, 0, ROWS, ROWS))
     return state

@@ -24,7 +24,7 @@ from vedette_protocol.ledger import Ledger
 from vedette_protocol.model import pack_model
 from vedette_protocol.schema import Schema
 from vedette_rl.core import ModelInfo
-from vedette_rl.envs.spaces import Spaces
+from vedette_rl.envs.spaces import ElementBounds, Spaces
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.frame_ring import MemoryFrameRing
 from vedette_rl.replay.limiter import Limiter
@@ -277,7 +277,7 @@ class InProcessRun:
         self._models = Schema.from_arrays(self.agent.model_info().arrays)
         self.clock = VirtualClock()
         network = MemoryNetwork(self.clock)
-        self._gateway = self._make_gateway(layout, network)
+        self._gateway = self._make_gateway(layout, spaces, network)
         self._manager = self._make_manager(host, network)
         self._trainer = self.learner.status
         self._announced = self._gateway.state.run_message(config, self._epoch, self._models)
@@ -285,7 +285,9 @@ class InProcessRun:
         self._next_show = 0.0
         self._next_summary = self._wall_clock() + _SUMMARY_EVERY_S
 
-    def _make_gateway(self, layout: ReplayLayout, network: MemoryNetwork) -> GatewayHost:
+    def _make_gateway(
+        self, layout: ReplayLayout, spaces: Spaces, network: MemoryNetwork
+    ) -> GatewayHost:
         config = self.config
         before = self.learner.earlier
         lost = before.produced - before.inserted - before.rejected
@@ -312,6 +314,7 @@ class InProcessRun:
             run_length=config.replay.sequence if config.replay.is_queue else 0,
             run_grants=make_run_grants(config, now=0.0),
             rows_per_batch=actors.n_buffer,
+            elements=ElementBounds(spaces),
             window=FlightLimits(actors.window_batches, actors.window_bytes),
             batch_bytes=layout.batch_bytes,
             batch_env_steps=actors.env_steps_max(config.row_steps),

@@ -10,8 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vedette_rl.errors import UnsupportedSpaceError
+from vedette_rl.errors import TooManyCategoriesError, UnsupportedSpaceError
 from vedette_rl.networks.layers import Array
+from vedette_rl.networks.observation import CATEGORIES_MAX
 
 _INFINITY = np.float32(np.inf)
 
@@ -38,15 +39,20 @@ class DiscreteActions:
 
         Raises:
             UnsupportedSpaceError: the space is not Discrete and not MultiDiscrete.
+            TooManyCategoriesError: a network cannot have so many values.
         """
         match space:
             case spaces.Discrete():
-                return cls((int(space.n),), (int(space.start),))
+                actions = cls((int(space.n),), (int(space.start),))
             case spaces.MultiDiscrete():
                 counts = tuple(int(n) for n in space.nvec.flat)
                 starts = tuple(int(n) for n in np.asarray(space.start).flat)
-                return cls(counts, starts, tuple(space.nvec.shape))
-        raise UnsupportedSpaceError(agent, "action", space, "Discrete or MultiDiscrete")
+                actions = cls(counts, starts, tuple(space.nvec.shape))
+            case _:
+                raise UnsupportedSpaceError(agent, "action", space, "Discrete or MultiDiscrete")
+        if actions.size > CATEGORIES_MAX:
+            raise TooManyCategoriesError(agent, "actions", space, actions.size, CATEGORIES_MAX)
+        return actions
 
     def describe(self) -> dict[str, list[int]]:
         """These actions, as the wire's page says."""

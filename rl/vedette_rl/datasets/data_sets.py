@@ -179,7 +179,8 @@ class MinariData:
                 raise self._broken(number, f"step {at} of {steps} is {name}, and it goes on")
         intervened = (getattr(episode, "infos", None) or {}).get(INTERVENED)
         if intervened is not None:  # Minari's infos begin with that of the reset
-            intervened = np.asarray(intervened, bool)[-steps:]
+            marks = np.asarray(intervened)[-steps:]
+            intervened = self._cast(number, INTERVENED, marks, np.dtype(np.bool_))
             self._check_shape(number, INTERVENED, intervened, (steps,))
         return RecordedEpisode(
             number,

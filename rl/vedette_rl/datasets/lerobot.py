@@ -222,7 +222,9 @@ class LeRobotData:
             _values(table, self._named["reward"], ())[:kept].astype(np.float64),
             terminated,
             not terminated,
-            None if marked is None else _values(table, marked, ())[:kept].astype(bool),
+            None
+            if marked is None
+            else cast_exactly(_values(table, marked, ())[:kept], np.dtype(np.bool_)),
         )
 
     def _rows(self, path: Path, episode: int) -> Any:  # a pyarrow.Table

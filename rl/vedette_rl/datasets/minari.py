@@ -16,14 +16,16 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces as gs
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER
+from vedette_rl.core.exact_cast import cast_exactly, may_be_cast
 from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter, find_intervention
-from vedette_rl.envs.spaces import observation_columns
-from vedette_rl.errors import DataSetError, ExportError
+from vedette_rl.envs.spaces import executed_range, first_outside, observation_columns
+from vedette_rl.errors import DataSetError, EnvironmentFaultError, ExportError
 from vedette_rl.number_format import format_bytes
 from vedette_rl.replay.export import LiveRows, StoredRows
 from vedette_rl.storage.atomic_files import NO_ROOM, allocate_file
@@ -51,6 +53,9 @@ class MinariWriter:
         spec: Gymnasium's spec to make the environment again; None: it cannot be written.
         name: the dataset's, such as ``my-run-v0``.
         about: more of its metadata, of JSON's types.
+
+    Raises:
+        DataSetError: a key of a space is no name in its file.
     """
 
     def __init__(
@@ -65,6 +70,8 @@ class MinariWriter:
         import minari
         from minari.dataset.minari_storage import MinariStorage
 
+        for part, space in (("observation", observation_space), ("action", action_space)):
+            _check_keys(name, part, space)
         self.observation_space = observation_space
         self.action_space = action_space
         self._name = name
@@ -120,6 +127,36 @@ class MinariWriter:
         self._room.unlink()
 
 
+def _check_keys(name: str, part: str, space: gym.Space[Any]) -> None:
+    """Check that HDF5 takes the keys of a space as names: a ``/`` would make groups of one.
+
+    Raises:
+        DataSetError: names the first that is none.
+    """
+    if isinstance(space, gs.Dict):
+        for key in space.spaces:
+            if not _is_name(key):
+                why = (
+                    f"the key {key!r} of its {part}s cannot be written to HDF5, where a name is a "
+                    "text that has no '/' and is neither empty nor '.'"
+                )
+                fix = "rename it by a wrapper in env.wrappers; a replay can be exported as npz"
+                raise DataSetError(name, why, fix)
+    if isinstance(space, gs.Dict | gs.Tuple):
+        for inner in space.spaces.values() if isinstance(space, gs.Dict) else space.spaces:
+            _check_keys(name, part, inner)
+
+
+def _is_name(key: object) -> bool:
+    if not isinstance(key, str) or key in ("", ".") or "/" in key or "\0" in key:
+        return False
+    try:
+        key.encode()
+    except UnicodeEncodeError:  # a surrogate
+        return False
+    return True
+
+
 def _groups(played: Iterable[PlayedEpisode]) -> Iterator[tuple[list[PlayedEpisode], int]]:
     """Episodes that are written together, with the bytes that this takes of the disk at most."""
     group = list[PlayedEpisode]()
@@ -170,6 +207,10 @@ def _marks(intervened: list[bool] | None) -> dict[str, Any]:
     return {} if intervened is None else {INTERVENED: np.array([False, *intervened])}
 
 
+_OBSERVATION = "an observation"
+_ACTION = "an executed action"
+
+
 class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
     """Keeps the episode that is played, with the actions that were executed.
 
@@ -207,12 +248,17 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, *self._ends, info
 
     def episode(self) -> PlayedEpisode:
-        """The episode so far: one that has not ended is truncated with its last step."""
+        """The episode so far: one that has not ended is truncated with its last step.
+
+        Raises:
+            EnvironmentFaultError: an observation or an executed action is none of its space; those
+                in a Box of floats may be outside.
+        """
         terminated, truncated = self._ends
         before = [False] * (len(self.rewards) - 1)
         return PlayedEpisode(
-            _stacked(self.observation_space, self._seen),
-            _stacked(self.action_space, self._actions),
+            self._stacked(_OBSERVATION, self.observation_space, self._seen),
+            self._stacked(_ACTION, self.action_space, self._actions),
             self.rewards,
             [*before, terminated],
             [*before, truncated or not terminated],
@@ -220,18 +266,44 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
             self._intervened,
         )
 
+    def _stacked(self, what: str, space: gym.Space[Any], values: Sequence[Any]) -> Any:
+        """Values of a space, composed as it is; `what` they are, for an error."""
+        match space:
+            case gs.Dict():
+                inner = space.spaces.items()
+                return {
+                    key: self._stacked(what, part, [value[key] for value in values])
+                    for key, part in inner
+                }
+            case gs.Tuple():
+                places = enumerate(space.spaces)
+                return tuple(
+                    self._stacked(what, part, [value[i] for value in values]) for i, part in places
+                )
+            case gs.Box() | gs.Discrete() | gs.MultiDiscrete() | gs.MultiBinary():
+                return self._cast(what, space, values)
+            case _:
+                return np.asarray(values, space.dtype)
 
-def _stacked(space: gym.Space[Any], values: Sequence[Any]) -> Any:
-    """Values of a space, composed as it is."""
-    match space:
-        case gym.spaces.Dict():
-            inner = space.spaces.items()
-            return {key: _stacked(part, [value[key] for value in values]) for key, part in inner}
-        case gym.spaces.Tuple():
-            places = enumerate(space.spaces)
-            return tuple(_stacked(part, [value[i] for value in values]) for i, part in places)
-        case _:
-            return np.asarray(values, space.dtype)
+    def _cast(self, what: str, space: gym.Space[Any], values: Sequence[Any]) -> NDArray[Any]:
+        """Values of a space that is one array, ``(T, *shape)``, in its dtype."""
+        dtype = np.dtype(space.dtype)
+        try:
+            array = np.asarray(values)
+            is_rounded = dtype.kind == "f" and may_be_cast(array.dtype, dtype)
+            array = array.astype(dtype) if is_rounded else cast_exactly(array, dtype)
+        except ValueError as error:  # rows of several lengths, too
+            raise self._fault(what, str(error), space) from error
+        if array.shape[1:] != space.shape:
+            raise self._fault(what, f"shape {array.shape[1:]}", space)
+        is_looked_at = what == _ACTION or not isinstance(space, gs.Box)
+        known = executed_range(space) if is_looked_at else None
+        if known is not None and (outside := first_outside(array, *known)):
+            raise self._fault(what, outside, space)
+        return array
+
+    def _fault(self, what: str, why: str, space: gym.Space[Any]) -> EnvironmentFaultError:
+        return EnvironmentFaultError(str(self.unwrapped), f"{what} of {space} has {why}")
 
 
 def write_minari(

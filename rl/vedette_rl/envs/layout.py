@@ -16,7 +16,13 @@ from vedette_rl.core.columns import Columns
 from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
 from vedette_rl.envs.call_places import call_place
 from vedette_rl.envs.category_range import CategoryRange
-from vedette_rl.envs.spaces import ObservationColumn, action_field, observation_columns
+from vedette_rl.envs.spaces import (
+    ObservationColumn,
+    action_field,
+    executed_range,
+    first_outside,
+    observation_columns,
+)
 from vedette_rl.errors import EnvironmentFaultError, SpaceLayoutError
 
 _SMALL_BYTES = 4096
@@ -53,6 +59,7 @@ class ObservationLayout:
         first = self.leaves[0]
         size = first.dtype.itemsize * math.prod(first.shape)
         self._small = first.path == () and size <= _SMALL_BYTES
+        self._float_leaves = tuple(leaf for leaf in self.leaves if leaf.dtype.kind == "f")
 
     def empty(self, rows: int) -> Columns:
         """Uninitialised columns for `rows` observations."""
@@ -142,6 +149,26 @@ class ObservationLayout:
                 at = [*where[1:]]
                 why = f"has {column[where]}{f' at {at}' if at else ''}, outside of its space"
                 raise _UnfitError(leaf, f"{why}: give {span.describe(where[1:])}")
+
+    def find_not_finite(
+        self, columns: Columns, which: NDArray[np.bool_] | None = None
+    ) -> tuple[ObservationColumn, tuple[int, ...]] | None:
+        """The first column with a number that is not finite, and the place of that; None if there
+        is none.
+
+        Args:
+            which: ``(E,)``, the rows that are looked at; None: all are.
+        """
+        for leaf in self._float_leaves:
+            column = columns[leaf.name]
+            if column.itemsize > 2 and math.isfinite(np.vdot(column, column)):
+                continue  # the cheapest way: one sum
+            finite = np.isfinite(column)
+            if which is not None:
+                finite[~which] = True
+            if not finite.all():
+                return leaf, tuple(np.argwhere(~finite)[0].tolist())
+        return None
 
     def encode(self, obs: Any, *, origin: str = "") -> Columns:  # of any space
         """One observation as columns of one row."""
@@ -340,6 +367,7 @@ class ActionConverter:
         if isinstance(space, (gs.Discrete, gs.MultiDiscrete)):
             self._start = space.start if np.any(space.start) else 0
         self._shifted = bool(np.any(self._start))
+        self._range = executed_range(space)
         self._bounds = _bounds_that_round_outwards(space)
         self._near = _rounding(space) if isinstance(space, gs.Box) else np.zeros(())
 
@@ -360,12 +388,13 @@ class ActionConverter:
         """The action as it is stored; the same array where it already is so.
 
         Raises:
-            ValueError: it is not one action for each environment.
+            ValueError: it is not one action for each environment, or a number is none of the
+                column's dtype.
         """
-        action = np.asarray(action, dtype=self._dtype)
+        action = np.asarray(action)
         if action.shape != self._shape:
             raise ValueError(f"actions of shape {action.shape}, expected {self._shape}")
-        return action
+        return action if action.dtype == self._dtype else _cast_action(action, self._dtype)
 
     def to_environment(self, column: NDArray[Any]) -> NDArray[Any]:
         """The actions for the environments, of any number of them. Arrays are new: an environment
@@ -378,26 +407,46 @@ class ActionConverter:
         return actions if self._bounds is None else np.clip(actions, *self._bounds, out=actions)
 
     def from_environment(self, action: Any) -> NDArray[Any]:  # an action of the environment's space
-        """One of the environment's own actions as agents see it.
+        """One of the environment's own actions, which was executed, as agents see it.
 
         Raises:
-            ValueError: it has another shape.
+            ValueError: it has another shape, or a number that its space does not have, of a Box of
+                floats one far outside (`executed_range`) or not finite.
         """
-        executed = executed_action(action, self._shape[1:])
-        column: NDArray[Any] = (executed - self._start).astype(self._dtype)
-        return column
+        executed = executed_action(action, self._shape[1:], self._dtype)
+        if self._dtype.kind == "f" and not np.isfinite(executed).all():
+            raise ValueError("it is beyond float32")
+        if self._range is not None and (outside := first_outside(executed, *self._range)):
+            raise ValueError(outside)
+        return np.asarray(executed - self._start) if self._shifted else executed
 
 
-def executed_action(action: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A person's action as an array; numpy would repeat one of another shape.
+def executed_action(action: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A person's action as an array of this dtype; numpy would repeat one of another shape.
 
     Raises:
-        ValueError: it has another shape.
+        ValueError: it has another shape, or a number is none of the dtype.
     """
     executed = np.asarray(action)
     if executed.shape != shape:
         raise ValueError(f"an executed action has shape {executed.shape}, not {shape}")
-    return executed
+    if executed.dtype.kind == "f" and not np.isfinite(executed).all():
+        raise ValueError("it is not finite")
+    return _cast_action(executed, dtype)
+
+
+def _cast_action(action: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The same numbers in another dtype; floats are rounded.
+
+    Raises:
+        ValueError: a number is none of the dtype.
+    """
+    if action.dtype.kind not in _NUMBERS:
+        raise ValueError(f"it is of {action.dtype}: numbers are needed")
+    try:
+        return cast_exactly(action, dtype)
+    except InexactCastError as error:
+        raise ValueError(f"{error.value} is no {dtype}") from None
 
 
 def _bounds_that_round_outwards(

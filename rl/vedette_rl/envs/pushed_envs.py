@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from vedette_rl.core import Columns, Step
 from vedette_rl.core.columns import copy_columns
 from vedette_rl.envs.layout import Intervention, RewardTransform
-from vedette_rl.envs.spaces import ElementBounds
 from vedette_rl.envs.vector_env import VectorEnvironment
 from vedette_rl.errors import SpaceLayoutError
 
@@ -47,10 +45,8 @@ class PushedEnvs(VectorEnvironment):
     ) -> None:
         super().__init__(observation, action, count or 1, rewards)
         self._shape = () if count is None else (count,)
-        self._bounds = ElementBounds(self.spaces)
         self._arrived = self._layout.empty(count or 1)
         leaves = self._layout.leaves
-        self._float_leaves = [leaf for leaf in leaves if leaf.dtype.kind == "f"]
         self._mask_shapes = {leaf.name: (-1, *(1 for _ in leaf.shape)) for leaf in leaves}
         self.true_reward = np.zeros(count or 1, np.float64)
         """``(E,)``, what was pushed last, before it is scaled and clipped."""
@@ -120,6 +116,25 @@ class PushedEnvs(VectorEnvironment):
         actions = self._actions.to_environment(self._actions.to_column(action))
         return actions if self._shape else actions[0]
 
+    def executed(self, action: Any) -> list[Intervention]:
+        """The actions that were executed, as `push` takes them: one for each environment, or the
+        only one's; None: the chosen ones were.
+
+        Raises:
+            ValueError: they are not one for each environment.
+        """
+        if action is None:
+            return []
+        if not self.batched:
+            return [(0, action)]
+        try:
+            actions = [*action]
+        except TypeError as error:  # a number
+            raise ValueError(f"action={action!r}: give one for each environment") from error
+        if len(actions) != len(self):
+            raise ValueError(f"action={action!r}: {len(actions)} for {len(self)} environments")
+        return [*enumerate(actions)]
+
     def push(
         self,
         action: NDArray[Any],
@@ -139,22 +154,20 @@ class PushedEnvs(VectorEnvironment):
 
         Raises:
             SpaceLayoutError: an observation has another shape than its space, or no finite value.
-            ValueError: rewards or flags are not one for each environment, a reward or executed
-                action is not finite or far outside its space, or a flag is neither true nor false.
+            ValueError: rewards or flags are not one for each environment, a reward is not finite,
+                an executed action is none of the space, or a flag is neither true nor false.
         """
         action = self._action_column(action)
         next_obs = self._buffer(1)
         for row, executed in taken_over:
-            if not np.isfinite(np.asarray(executed, np.float64)).all():
-                raise ValueError(f"action={executed!r}: it is not finite")
-            column = self._actions.from_environment(
-                executed
-            )  # its shape: before anything is counted
-            if fault := self._bounds.fault({"action": column}):
-                raise ValueError(f"action={executed!r}: {fault}")
+            of = f" of environment {row}" if self.batched else ""
+            try:  # before anything is counted
+                column = self._actions.from_environment(executed)
+            except ValueError as error:
+                raise ValueError(f"action={executed!r}{of}: {error}") from error
             is_stored = left_out is None or not left_out[row]
             if is_stored and (fault := self._fault_of_executed(action[row], column)):
-                raise ValueError(f"action={executed!r}: {fault}")
+                raise ValueError(f"action={executed!r}{of}: {fault}")
         self._write(next_obs, obs)
         self._check_finite(next_obs, None)
         self._fill(self.true_reward, "rewards", reward)
@@ -207,20 +220,15 @@ class PushedEnvs(VectorEnvironment):
         into[:] = array
 
     def _check_finite(self, columns: Columns, which: NDArray[np.bool_] | None) -> None:
-        for leaf in self._float_leaves:
-            column = columns[leaf.name]
-            if column.itemsize > 2 and math.isfinite(np.vdot(column, column)):
-                continue  # the cheapest way: one sum
-            finite = np.isfinite(column)
-            if which is not None:
-                finite |= ~which.reshape(self._mask_shapes[leaf.name])
-            if finite.all():
-                continue
-            first = tuple(np.argwhere(~finite)[0].tolist())
-            element = first if self.batched else first[1:]
-            at = f"{[*element]}" if element else ""
-            why = f"an observation's {leaf.name!r}{at} is {column[first]}, which is not finite"
-            raise SpaceLayoutError("observation", leaf.space, why, element)
+        found = self._layout.find_not_finite(columns, which)
+        if found is None:
+            return
+        leaf, place = found
+        element = place if self.batched else place[1:]
+        at = f"{[*element]}" if element else ""
+        value = columns[leaf.name][place]
+        why = f"an observation's {leaf.name!r}{at} is {value}, which is not finite"
+        raise SpaceLayoutError("observation", leaf.space, why, element)
 
     def _fill_flags(self, into: NDArray[Any], name: str, value: Any) -> None:
         if type(value) is not bool and getattr(value, "dtype", None) is not _BOOL:

@@ -210,15 +210,39 @@ def first_outside(values: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -
         return ""
     where = tuple(np.argwhere(~inside)[0].tolist())
     at = where[values.ndim - low.ndim :]
-    return f"{values[where]} at {[*at]} is outside {low[at]} to {high[at]}"
+    place = f" at {[*at]}" if at else ""
+    return f"{values[where]}{place} is outside {low[at]} to {high[at]}"
+
+
+def executed_range(space: gym.Space[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The least and the largest number of each element ``(*shape)`` of an action that was executed,
+    in the environment's own terms; None where any number may be.
+
+    An action in a Box of floats may be outside by ten times the Box's width, because a person or a
+    safety filter may do more than the agent may. What is further away is an error: it would make
+    the weights infinite.
+    """
+    match space:
+        case gs.Discrete():
+            return np.asarray(space.start), np.asarray(space.start + space.n - 1)
+        case gs.MultiDiscrete():
+            start = space.start.astype(np.int64)
+            return start, start + space.nvec.astype(np.int64) - 1
+        case gs.MultiBinary():
+            return np.zeros(space.shape, np.int64), np.ones(space.shape, np.int64)
+        case gs.Box() if np.issubdtype(space.dtype, np.floating):
+            low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+            width = high - low
+            return (low - 10.0 * width, high + 10.0 * width) if np.isfinite(width).all() else None
+        case _:
+            return None
 
 
 class ElementBounds:
     """The range of each element, of columns whose elements have different ranges.
 
-    Those are MultiDiscrete parts of unequal dimensions, and an action in a Box of floats. Such an
-    action may be outside by ten times the Box's width, because a person or a safety filter may do
-    more than the agent may. What is further away is an error: it would make the weights infinite.
+    Those are MultiDiscrete parts of unequal dimensions, and an action in a Box of floats
+    (`executed_range`).
 
     Args:
         spaces: the environment's spaces.
@@ -246,10 +270,8 @@ def _element_ranges(spaces: Spaces) -> Iterator[tuple[str, tuple[NDArray[Any], N
     action = spaces.action
     if (element_range := _ragged(action)) is not None:
         yield "action", element_range
-    if isinstance(action, gs.Box) and np.issubdtype(action.dtype, np.floating):
-        low, high = action.low.astype(np.float64), action.high.astype(np.float64)
-        if np.isfinite(width := high - low).all():
-            yield "action", (low - 10.0 * width, high + 10.0 * width)
+    if isinstance(action, gs.Box) and (element_range := executed_range(action)) is not None:
+        yield "action", element_range
 
 
 def _ragged(space: gym.Space[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None:

@@ -214,14 +214,19 @@ class VectorEnvironment:
             begins: the beginnings' buffer is written, and acted on next; else the successors' is.
 
         Raises:
-            EnvironmentFaultError: another's action was executed, and `refuses_interventions`.
+            EnvironmentFaultError: another's action was executed, and is none of the space
+                (`from_environment`), or `refuses_interventions`.
         """
         if taken_over:
             action = action.copy()
         if self.marks_interventions:
             self._intervened.fill(False)
         for row, executed in taken_over:
-            column = self._actions.from_environment(executed)
+            try:
+                column = self._actions.from_environment(executed)
+            except ValueError as error:
+                fault = f"action {executed}: {error}"
+                raise EnvironmentFaultError("of interventions", fault) from error
             if valid[row] and (fault := self._fault_of_executed(action[row], column)):
                 raise EnvironmentFaultError("of interventions", f"action {executed}: {fault}")
             action[row] = column

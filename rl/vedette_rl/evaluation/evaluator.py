@@ -105,7 +105,8 @@ class GreedyEvaluator:
 
         Raises:
             EvaluationCancelledError: it is not; the next evaluation plays all its episodes again.
-            EnvironmentFaultError: rewards are not finite; a mean of them could not be compared.
+            EnvironmentFaultError: rewards are not finite, of which a mean could not be compared, or
+                an observation is not, on which nobody can act.
             Exception: an environment is broken, and raised this.
         """
         group = self.open()
@@ -120,6 +121,8 @@ class GreedyEvaluator:
                 on_episodes(ended := table.ended)
             if is_cancelled():
                 raise EvaluationCancelledError(version, table.ended, self._episodes)
+            if not_finite := table.find_not_finite():
+                raise EnvironmentFaultError(self._config.id, not_finite)
             table.play(act(table.obs(), explore=False, begins=table.begins()))
         if not np.isfinite(table.returns).all():
             fault = (
@@ -203,6 +206,17 @@ class _EpisodeTable:
     def obs(self) -> Columns:
         """The observations that the next actions are chosen on, a row for each episode."""
         return {name: column[: len(self)] for name, column in self._obs.items()}
+
+    def find_not_finite(self) -> str:
+        """A clause on an observation to act on that is not finite; "" if all are."""
+        obs = self.obs()
+        playing = np.array([episode != _NONE for episode in self._playing])
+        found = self._group.layout.find_not_finite(obs, playing)
+        if found is None:
+            return ""
+        leaf, place = found
+        at = f"{[*place[1:]]}" if place[1:] else ""
+        return f"an observation's {leaf.name!r}{at} is {obs[leaf.name][place]}, which is not finite"
 
     def begins(self) -> NDArray[np.bool_]:
         """Flags of the episodes that begin with these observations."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
 from vedette_rl.core.learning import ModelInfo
 from vedette_rl.envs.category_range import CategoryRange
 from vedette_rl.envs.layout import ActionConverter, ObservationLayout
-from vedette_rl.envs.spaces import ObservationColumn, Spaces, agent_spaces
+from vedette_rl.envs.spaces import Spaces, agent_spaces
 from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
 from vedette_rl.errors import PolicyFileError, SpaceLayoutError, other_format
 from vedette_rl.import_by_name import find_import_names
@@ -103,7 +103,8 @@ class _EnvironmentPolicy:
         self._policy = policy
         self._act = act_of(policy)
         self._form = ActionConverter(spaces.action, 1)
-        self._leaves = ObservationLayout(spaces.observation).leaves
+        self._layout = ObservationLayout(spaces.observation)
+        self._leaves = self._layout.leaves
         self._columns = ", ".join(f"{leaf.name} {(*leaf.shape,)}" for leaf in self._leaves)
         self._begins = False
 
@@ -146,12 +147,13 @@ class _EnvironmentPolicy:
                 episodes go on.
 
         Raises:
-            SpaceLayoutError: the columns are not those of the observations, in rows.
+            SpaceLayoutError: the columns are not those of the observations, in as many rows each,
+                or a number is not finite, none of its column or no category.
             ValueError: `begins` is not one truth value for each row.
         """
         if explore is None:
             raise TypeError(f"act() needs explore=False, or True with its noise: {self._call}")
-        columns = _as_columns(obs, self._leaves)
+        columns = _as_columns(obs, self._layout)
         rows = len(next(iter(columns.values())))
         if begins is not None:
             begins = _as_begins(begins, rows)
@@ -177,13 +179,14 @@ def _as_begins(begins: Any, rows: int) -> NDArray[np.bool_]:
     return array
 
 
-def _as_columns(obs: Mapping[str, Any], leaves: Sequence[ObservationColumn]) -> Columns:
+def _as_columns(obs: Mapping[str, Any], layout: ObservationLayout) -> Columns:
     """Return observations as arrays of their columns' dtypes.
 
     Raises:
-        SpaceLayoutError: they are not those columns, in rows, or a number is none of its column
-            or names no category.
+        SpaceLayoutError: they are not those columns, in as many rows each, or a number is not
+            finite, none of its column or no category.
     """
+    leaves = layout.leaves
     columns: Columns = {}
     names = [leaf.name for leaf in leaves]
     for leaf in leaves:
@@ -212,6 +215,18 @@ def _as_columns(obs: Mapping[str, Any], leaves: Sequence[ObservationColumn]) -> 
             place = span.find_outside(columns[leaf.name]) or ()
             why = f"{leaf.name} has {array[place]} at {[*place]}: give {span.describe(place[1:])}"
             raise SpaceLayoutError("observation", leaf.space, why, place)
+    rows = {leaf.name: len(columns[leaf.name]) for leaf in leaves}
+    for leaf in leaves:  # numpy would repeat a single row
+        if rows[leaf.name] != rows[names[0]]:
+            counts = ", ".join(f"{name} {count}" for name, count in rows.items())
+            why = (
+                f"the columns have unequal numbers of rows, {counts}: give one for each observation"
+            )
+            raise SpaceLayoutError("observation", leaf.space, why)
+    if (found := layout.find_not_finite(columns)) is not None:
+        leaf, place = found
+        why = f"{leaf.name} has {columns[leaf.name][place]} at {[*place]}, which is not finite"
+        raise SpaceLayoutError("observation", leaf.space, why, place)
     return columns
 
 

@@ -9,6 +9,7 @@ Shapes: B rows, F features, C channels, H height, W width, K a kernel's side, O 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from gymnasium import spaces
 from vedette_rl.errors import (
     InputError,
     NoImageError,
+    TooManyCategoriesError,
     UnsupportedSpaceError,
 )
 from vedette_rl.import_by_name import is_import_name
@@ -39,6 +41,10 @@ that of an image."""
 
 SMALLEST_IMAGE = 8
 """Pixels: a shorter side is of a table rather than of a picture."""
+
+CATEGORIES_MAX = 1 << 20
+"""Categories of an observation, or of an action, each of which is a number in the network: 4 MB of
+float32 for each row, and a gigabyte of weights beside a layer of 256."""
 
 NORM_EPS = 1e-5
 """Added to the variance in a layer normalization: torch's default."""
@@ -168,8 +174,21 @@ def flat_parts(agent: str, space: gym.Space[Any]) -> tuple[FlatPart, ...]:
 
     Raises:
         UnsupportedSpaceError: a part has no fixed size.
+        TooManyCategoriesError: its categories would be too long vectors.
     """
-    return tuple(_flat_part(agent, *part) for part in observation_parts(space).items())
+    return _flat_parts(agent, observation_parts(space))
+
+
+def _flat_parts(agent: str, parts: Mapping[str, gym.Space[Any]]) -> tuple[FlatPart, ...]:
+    """`flat_parts`, of these columns."""
+    flat = tuple(_flat_part(agent, *part) for part in parts.items())
+    count = 0
+    for part in flat:
+        count += part.width if part.classes else 0
+        if count > CATEGORIES_MAX:
+            name = repr(part.column)
+            raise TooManyCategoriesError(agent, name, parts[part.column], count, CATEGORIES_MAX)
+    return flat
 
 
 def _flat_part(agent: str, column: str, space: gym.Space[Any]) -> FlatPart:
@@ -245,7 +264,7 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
         NoImageError: `network` is ``cnn``, and no part of the observation is an image.
         InputError: `shared_cnn` is set, and the images differ in size; or `random_shift` leaves
             little of an image; or `image_max` names none.
-        UnsupportedSpaceError: it cannot take the observation.
+        UnsupportedSpaceError, TooManyCategoriesError: it cannot take the observation.
     """
     if is_import_name(config.network):
         return CustomInput(config.network, space)
@@ -278,11 +297,8 @@ def choose_input(config: NetworkConfig, space: gym.Space[Any]) -> NetworkInput:
             f"agent.shared_cnn takes images of one shape and range, not {sizes}: "
             "set agent.shared_cnn=false"
         )
-    vector = tuple(
-        _flat_part(config.name, name, part)
-        for name, part in parts.items()
-        if not images_of_parts[name]
-    )
+    others = {name: part for name, part in parts.items() if not images_of_parts[name]}
+    vector = _flat_parts(config.name, others)
     return Parts(images, vector, config.image_features, config.vector_features, config.shared_cnn)
 
 

@@ -249,11 +249,14 @@ class Hindsight:
         """Return where the environment's ``compute_terminated`` ends an episode ``(B,)``."""
         if self._terminated is None:
             return np.zeros(len(wanted), np.bool_)
-        ends = np.asarray(self._terminated(reached, wanted, _no_infos(wanted)), np.bool_)
+        ends = np.asarray(self._terminated(reached, wanted, _no_infos(wanted)))
         if ends.shape != (len(wanted),):  # gymnasium-robotics' is of one row
             pairs = zip(reached, wanted, strict=True)
-            ends = np.array([bool(self._terminated(*pair, {})) for pair in pairs], np.bool_)
-        return ends
+            ends = np.array([self._terminated(*pair, {}) for pair in pairs]).reshape(-1)
+        if not np.isin(ends, (0, 1)).all():  # numpy would take any number, and a text
+            why = f"its compute_terminated gave {ends.tolist()[:3]}"
+            raise HindsightError(why, "actors.step_processor=n_step, or have it return bools")
+        return ends.astype(np.bool_)
 
     def _transitions(
         self,

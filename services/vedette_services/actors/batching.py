@@ -12,7 +12,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns, Policy, RowColumn, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.core.agent_config import AgentConfig
-from vedette_rl.core.columns import ENV, check_declared
+from vedette_rl.core.columns import ENV, check_declared, write_column
 from vedette_rl.core.protocols import implements
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places
@@ -64,12 +64,12 @@ class WholeRows:
             The number of rows copied, all of them: a slot has place for `n_buffer`.
 
         Raises:
-            RowColumnError: they have other columns than the slot.
+            RowColumnError: they have other columns than the slot, or numbers that it cannot hold.
         """
         check_declared(self._declared, transitions, columns)
         count: int = rows.stop - rows.start
         for name, column in columns.items():
-            column[at : at + count] = transitions[name][rows]
+            write_column(name, transitions[name][rows], column[at : at + count])
         return count
 
     def begin(self) -> None:
@@ -104,7 +104,7 @@ class FrameWriter:
             The number of rows copied, from the first on: fewer, or none, where the slot is full.
 
         Raises:
-            RowColumnError: they have other columns than the slot.
+            RowColumnError: they have other columns than the slot, or numbers that it cannot hold.
         """
         frames = self._pool.frames
         expected = {name: column for name, column in columns.items() if name not in frames}
@@ -120,7 +120,7 @@ class FrameWriter:
             if name in STACKS:
                 column[into] = self._place[transitions[name][rows]]
             elif name not in frames:
-                column[into] = transitions[name][rows]
+                write_column(name, transitions[name][rows], column[into])
         return count
 
     def _add_frames(self, columns: Columns, transitions: Columns, rows: slice) -> bool:

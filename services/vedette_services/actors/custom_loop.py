@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from vedette_protocol.send_window import OnFull
 from vedette_protocol.topics import is_id
 from vedette_rl.core import Step
-from vedette_rl.envs.layout import Intervention
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.custom_actor import (
     CustomActor,
@@ -288,8 +287,9 @@ class Actor:
         Raises:
             SpaceLayoutError: an observation has another shape than its space, or no finite value.
             ValueError: rewards, flags or actions are not one for each environment, a reward or
-                action is not finite, or a flag is neither true nor false. None of these steps
-                is sent; give another, or `begin` again.
+                action is not finite, an action is none of its space (of a Box it may be outside by
+                ten times its width), or a flag is neither true nor false. None of these steps is
+                sent; give another, or `begin` again.
             RefusedError: a step processor makes columns that are not declared.
         """
         playing = self._playing
@@ -297,9 +297,7 @@ class Actor:
         if playing is None or chosen is None:
             raise RuntimeError("observe before act: there is no action that this came of")
         envs = playing.envs
-        taken_over: list[Intervention] = []
-        if action is not None:
-            taken_over = [*enumerate(action if envs.batched else [action])]
+        taken_over = envs.executed(action)
         self._process()
         ended = envs.never if terminated is None else terminated
         cut = envs.never if truncated is None else truncated

@@ -39,7 +39,7 @@ from vedette_rl.envs.make import make_env
 from vedette_rl.envs.slow_calls import SlowCall
 from vedette_rl.envs.spaces import INSTANCES_DIFFER, RESET_CHANGED, KnownSpaces
 from vedette_rl.envs.vector_env import Env, EnvGroup
-from vedette_rl.errors import SpaceLayoutError
+from vedette_rl.errors import EnvironmentFaultError, SpaceLayoutError
 from vedette_services.errors import FAILED, EnvironmentProcessError, describe_exit, error_message
 from vedette_services.host.memory_kills import MemoryKills
 from vedette_services.host.process_end import end_if_longer, end_now, run_to_end
@@ -385,7 +385,11 @@ class _Worker:
         executed = find_intervention(info) if info else None
         shared.intervened[i] = executed is not None
         if executed is not None:
-            shared.action[i] = executed_action(executed, action.shape)
+            try:
+                shared.action[i] = executed_action(executed, action.shape, action.dtype)
+            except ValueError as error:
+                fault = f"action {executed}: {error}"
+                raise EnvironmentFaultError("of interventions", fault) from error
         self._layout.write(shared.obs, i, obs, origin="step()")
 
 

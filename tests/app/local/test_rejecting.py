@@ -3,14 +3,18 @@ while the run ends with the reason."""
 
 import itertools
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from small_runs import Shown, config_of, trained  # beside this file
 
 from vedette.local import in_process as run
+from vedette_rl.core import Columns, Step
+from vedette_rl.steps.n_step import NStep
 from vedette_services.errors import SamplesRejectedError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.events import read_events
@@ -63,3 +67,28 @@ def test_a_run_whose_samples_are_all_rejected_for_ten_seconds_fails_with_a_check
     assert events[-1].kind == "failed"
     assert "rejected: column 'reward'" in events[-1].text
     assert RunDirectory(tmp_path).newest_checkpoint() == 0
+
+
+class FarActions(NStep):
+    """Stores actions that are far outside of their Box, but for those of the first steps."""
+
+    steps = 0
+
+    def process(self, step: Step) -> Columns:
+        self.steps += 1
+        if self.steps > 8:
+            step = replace(step, action=np.full_like(step.action, 1e25))
+        return super().process(step)
+
+
+def test_an_action_far_beyond_its_box_is_rejected_as_over_the_network(tmp_path: Path) -> None:
+    config = config_of(
+        env={"id": "Pendulum-v1"},
+        agent={"name": "sac", "hidden_sizes": [16], "batch_size": 8, "n_step": 1},
+        actors={"step_processor": f"{__name__}:FarActions"},
+        stop={"max_opts": 0, "max_seconds": 1.0},
+    )
+    _, summary = trained(config, tmp_path)
+    assert summary["samples"]["rejected"] > 0
+    assert summary["rejected_reason"].startswith("column 'action': 9.99")
+    assert "is outside -42.0 to 42.0" in summary["rejected_reason"]

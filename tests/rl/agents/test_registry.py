@@ -17,7 +17,12 @@ from pydantic import ValidationError
 from vedette_rl.agents.kind import AgentKind
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.envs.spaces import Spaces
-from vedette_rl.errors import NoImageError, UnknownAgentError, UnsupportedSpaceError
+from vedette_rl.errors import (
+    NoImageError,
+    TooManyCategoriesError,
+    UnknownAgentError,
+    UnsupportedSpaceError,
+)
 
 LARGEST = np.finfo(np.float32).max
 VECTOR = s.Box(-1, 1, (4,), np.float32)
@@ -69,8 +74,39 @@ def test_spaces_an_agent_cannot_take_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
+    ("agent", "observation", "action", "said"),
+    [
+        (
+            "dqn",
+            s.Discrete(2**40),
+            s.Discrete(2),
+            r"'obs', Discrete\(.*\), they are 1,099,511,627,776",
+        ),
+        (
+            "sac",
+            s.Dict(a=IMAGE, b=s.MultiDiscrete([2**40, 3])),
+            BOX,
+            "'obs/b', .* 1,048,576 at most",
+        ),
+        ("appo", s.Dict(a=s.Discrete(2**19), b=s.Discrete(2**19 + 1)), BOX, "'obs/b'"),
+        ("iqn", VECTOR, s.Discrete(2**40), "with actions, Discrete"),
+        ("appo", VECTOR, s.MultiDiscrete([2**20] * 2000), "with actions, MultiDiscrete"),
+    ],
+)
+def test_more_categories_than_a_network_has_numbers_for_are_refused(
+    agent: str, observation: gym.Space[Any], action: gym.Space[Any], said: str
+) -> None:
+    """They were asked of the memory, terabytes of it."""
+    kind = agent_kind(agent)
+    with pytest.raises(TooManyCategoriesError, match=said) as refusal:
+        kind.check(kind.config(), Spaces(observation, action))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
     ("agent", "observation", "action"),
     [
+        ("dqn", s.Discrete(2**20), s.Discrete(2**20)),
         ("dqn", VECTOR, s.Discrete(2)),
         ("dqn", IMAGE, s.Discrete(2)),
         ("iqn", s.Dict(a=VECTOR, b=s.Discrete(3)), s.Discrete(2)),

@@ -18,6 +18,7 @@ from vedette_rl.envs.make import make_vector_environment
 from vedette_rl.envs.native_vector_env import NativeVectorEnv
 from vedette_rl.envs.pushed_envs import PushedEnvs
 from vedette_rl.errors import EnvironmentFaultError
+from vedette_services.errors import EnvironmentProcessError
 from vedette_services.host.env_workers import ProcessEnvs
 
 
@@ -171,6 +172,74 @@ def test_a_loop_that_notes_probabilities_refuses_anothers_action_before_it_count
     envs.push(chosen, 1.0, seen, False, False, [(0, np.full(2, 7.0))], greedy)  # not stored
     envs.push(chosen, 1.0, seen, True, False, [(0, np.full(2, 5.0))])
     assert envs.pop_finished_episodes() == []  # a part of it was left out
+
+
+class Wrong(gym.Env[Any, Any]):
+    """Says that a person executed what its space may not have."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, executed: Any, space: str = "discrete") -> None:
+        self._executed = executed
+        spaces: dict[str, gym.Space[Any]] = {
+            "discrete": gym.spaces.Discrete(3, start=10),
+            "several": gym.spaces.MultiDiscrete(np.array([5, 2], np.uint8), dtype=np.uint8),
+            "box": gym.spaces.Box(-2.0, 2.0, (1,), np.float32),
+        }
+        self.action_space = spaces[space]
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 0.0, False, False, {"intervene_action": self._executed}
+
+
+WRONG = [
+    (11.7, "discrete", r"11\.7 is no int64"),
+    (99, "discrete", "99 is outside 10 to 12"),
+    (1, "discrete", "1 is outside 10 to 12"),
+    ("left", "discrete", "it is of <U4: numbers are needed"),
+    ([300, 0], "several", r"300 at \[0\] is outside 0 to 4"),
+    ([0, 2], "several", r"2 at \[1\] is outside 0 to 1"),
+    ([1e9], "box", r"1000000000.0 at \[0\] is outside -42.0 to 42.0"),
+    (["1"], "box", "numbers are needed"),
+    ([0.5, 0.5], "box", r"has shape \(2,\), not \(1,\)"),
+]
+
+
+@pytest.mark.parametrize(("executed", "space", "why"), WRONG)
+def test_an_executed_action_that_its_space_does_not_have_is_refused(
+    executed: Any, space: str, why: str
+) -> None:
+    kwargs = {"executed": executed, "space": space}
+    envs = make_vector_environment(EnvConfig(id=f"{__name__}:Wrong", kwargs=kwargs), 1, 0)
+    envs.reset()
+    with pytest.raises(EnvironmentFaultError, match=f"of interventions: action .*{why}"):
+        envs.step(np.zeros((1, *envs.spaces.action.shape)))
+    envs.close()
+
+
+@pytest.mark.slow
+def test_an_environment_in_a_process_casts_no_executed_action(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    kwargs = {"executed": [300, 0], "space": "several"}  # 300 would be 44
+    config = EnvConfig(id=f"{__name__}:Wrong", kwargs=kwargs, stepping="processes")
+    envs = make_vector_environment(config, 2, 0, make_processes=ProcessEnvs)
+    envs.reset()
+    with pytest.raises(EnvironmentProcessError, match="300 is no uint8"):
+        envs.step(np.zeros((2, 2)))
+    envs.close()
+
+
+def test_numbers_of_a_policy_are_not_cast_to_others() -> None:
+    actions = ActionConverter(gym.spaces.Discrete(3), 2)
+    assert actions.to_column(np.array([1.0, 2.0])).dtype == np.int64
+    with pytest.raises(ValueError, match=r"1\.7 is no int64"):
+        actions.to_column(np.array([1.7, 0.0]))
 
 
 def test_unmarked_steps_have_no_column_and_still_the_executed_action() -> None:

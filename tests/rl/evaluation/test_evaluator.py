@@ -174,6 +174,20 @@ def test_rewards_that_are_not_finite_make_no_evaluation() -> None:
         GreedyEvaluator(wrapped, 2, seed=0).evaluate(Leaning(), 0)
 
 
+class OneBadSight(gym.Wrapper[Any, Any, Any, Any]):
+    def step(self, action: Any) -> Any:
+        obs, *outcome = self.env.step(action)
+        return np.where([True, False, True, True], obs, np.float32(np.nan)), *outcome
+
+
+def test_an_observation_that_is_not_finite_makes_no_evaluation() -> None:
+    """The policy acted on it, and the return counted."""
+    bad = WrapperConfig(name=f"{__name__}:OneBadSight")
+    config = EnvConfig(id="CartPole-v1", wrappers=(bad,))
+    with pytest.raises(EnvironmentFaultError, match=r"'obs'\[1\] is nan, which is not finite"):
+        GreedyEvaluator(config, 3, seed=0).evaluate(Leaning(), 7)
+
+
 def test_returns_are_the_true_rewards() -> None:
     config = EnvConfig(id="CartPole-v1", reward_scale=0.1, reward_clip=0.01)
     result = GreedyEvaluator(config, 2, seed=0).evaluate(Leaning(), 0)

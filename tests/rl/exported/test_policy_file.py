@@ -134,6 +134,30 @@ def dotted(table: dict[str, Any], before: str = "") -> set[str]:
     return keys
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_it_does_not_act_on_what_is_not_finite(value: float, tmp_path: Path) -> None:
+    found = policy_file("sac")
+    loaded = load_policy(written(tmp_path / "policy", found))
+    obs = np.zeros((3, 4))
+    loaded.act({"obs": obs}, explore=False)
+    obs[1, 2] = value
+    with pytest.raises(ValueError, match=r"obs has -?(nan|inf) at \[1, 2\], which is not finite"):
+        loaded.act({"obs": obs}, explore=False)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_its_columns_have_equally_many_rows(rows: int, tmp_path: Path) -> None:
+    """A single row was repeated for all of the others."""
+    found = policy_file("dqn-parts")
+    loaded = load_policy(written(tmp_path / "policy", found))
+    obs = observations(found.spaces, 3)
+    obs["obs/gear"] = obs["obs/gear"][:rows]
+    with pytest.raises(
+        ValueError, match=rf"unequal numbers of rows, .*obs/gear {rows}.*: give one"
+    ):
+        loaded.act(obs, explore=False)
+
+
 @pytest.mark.parametrize("gear", [0, 6])
 def test_it_refuses_a_number_that_names_no_category(gear: int, tmp_path: Path) -> None:
     found = policy_file("dqn-parts")

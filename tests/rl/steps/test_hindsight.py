@@ -144,6 +144,16 @@ def test_a_judge_of_single_goals_is_asked_row_by_row(ends: bool) -> None:
     np.testing.assert_array_equal(rows["terminated"], hit & ends)
 
 
+def test_a_judge_that_gives_no_bools_is_refused() -> None:
+    class Distance(BitFlip):
+        def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> float:
+            return 0.5
+
+    envs = LoopVectorEnv([Distance(BITS) for _ in range(ENVS)], seed=0)
+    with pytest.raises(HindsightError, match=r"compute_terminated gave \[0.5, 0.5\]: set .* bools"):
+        played(envs, 1)
+
+
 def assert_n_steps(found: Columns, single: Columns, n: int, ends: bool) -> None:
     """Hold rows of n steps against those of one step, of the same goals, episode by episode."""
     at = 0

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from vedette_protocol.errors import SchemaError
 from vedette_protocol.schema import Schema
-from vedette_rl.core import Columns
+from vedette_rl.core import Columns, empty_columns
 from vedette_rl.envs import Spaces, column_bounds, transition_dtype
 from vedette_rl.envs.vector_env import LoopVectorEnv
+from vedette_rl.errors import RowColumnError
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.frame_ring import MemoryFrameRing, whole_stacks
 from vedette_rl.replay.frame_stacks import (
@@ -31,7 +32,7 @@ from vedette_rl.replay.rows import MemoryRing, Rows
 from vedette_rl.replay.uniform import UniformReplay
 from vedette_rl.steps import NStep
 from vedette_rl.steps.frame_steps import FrameSteps
-from vedette_services.actors.batching import FrameWriter, TransitionBatcher
+from vedette_services.actors.batching import FrameWriter, TransitionBatcher, WholeRows
 from vedette_services.actors.handover import HandoverReader, HandoverWriter, SlotLayout
 from vedette_services.run.replay_layout import batch_schema, frame_stack_of_schema
 
@@ -383,3 +384,23 @@ def test_a_place_beyond_the_frames_is_refused() -> None:
     views["next_obs"][2, 1] = len(views["frames"])
     with pytest.raises(SchemaError, match="'next_obs': place 5, but there are 5 entries"):
         schema.check_values(views)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"action": np.array([0.0, 1.7])}, "'action': it comes with 1.7, which is no int64"),
+        ({"n_steps": np.array([1, 257])}, "'n_steps': it comes with 257, which is no uint8"),
+        ({"obs": np.ones((2, 1))}, r"'obs': it is of \[3\] a row, and comes as \[1\]"),
+    ],
+)
+def test_rows_are_not_changed_into_what_their_columns_hold(
+    changed: dict[str, Any], why: str
+) -> None:
+    """A step processor of the user's own may make anything."""
+    spaces = Spaces(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2))
+    slot = empty_columns(transition_dtype(spaces), 4)
+    rows = {name: np.zeros_like(column[:2], np.float64) for name, column in slot.items()}
+    assert WholeRows().write(slot, 0, rows, slice(0, 2)) == 2
+    with pytest.raises(RowColumnError, match=why):
+        WholeRows().write(slot, 0, rows | changed, slice(0, 2))

@@ -334,6 +334,28 @@ def test_an_episode_that_begins_anew_before_its_end_is_cut(address: Address) -> 
     assert not learner.column("truncated").any()
 
 
+def test_executed_actions_are_one_for_each_environment_and_of_its_space(address: Address) -> None:
+    learner = FakeLearner(address, counting_run(n_buffer=1))
+    sim = Counter(2)
+    with serving(learner), Actor(str(address), envs=2, **SPACES) as actor:
+        actor.begin(sim.obs)
+        outcome = sim.step(actor.act())
+        for action, why in (
+            ([1], r"action=\[1\]: 1 for 2 environments"),
+            ([1, 0, 1], "3 for 2 environments"),
+            (1, "action=1: give one for each environment"),
+            ([1.7, 0], "action=1.7 of environment 0: 1.7 is no int64"),
+            ([0, 99], "action=99 of environment 1: 99 is outside 0 to 1"),
+            ([0, None], "environment 1: it is of object: numbers are needed"),
+        ):
+            with pytest.raises(ValueError, match=why):
+                actor.observe(*outcome, action=action)
+        actor.observe(*outcome, action=np.array([1.0, 0.0]))
+        assert actor.close()
+    rows = np.argsort(learner.column("obs")[:, 0])
+    assert learner.column("action")[rows].tolist() == [1, 0]
+
+
 def test_a_fault_while_it_leaves_is_raised_by_close(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:

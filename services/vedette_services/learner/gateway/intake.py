@@ -81,7 +81,7 @@ class Intake:
         schema: the schema of the payloads.
         rows_max, env_steps_max: the most rows and environment steps of a batch.
         number: maps a manager's id to its number in the replay.
-        elements: the ranges of single elements; None: they are not checked.
+        elements: the ranges of single elements; None: the schema is of no environment.
         run_length: steps of a run, which are marked; 0: they are not.
     """
 
@@ -91,7 +91,7 @@ class Intake:
         rows_max: int,
         env_steps_max: int,
         number: Callable[[str], int],
-        elements: ElementBounds | None = None,
+        elements: ElementBounds | None,
         *,
         run_length: int = 0,
     ) -> None:

@@ -106,6 +106,7 @@ class GatewayState:
         now: float,
         limiter: InsertLimiter,
         rows_per_batch: int,
+        elements: ElementBounds | None,
         window: FlightLimits | None = None,
         batch_bytes: int = 0,
         batch_env_steps: int | None = None,
@@ -113,7 +114,6 @@ class GatewayState:
         max_env_steps: int = 0,
         policy: Mapping[str, Any] | None = None,
         evaluated: RunConfig | None = None,
-        elements: ElementBounds | None = None,
         rates_clock: Callable[[float], float] | None = None,
         run_length: int = 0,
         archive: Archive | None = None,
@@ -122,12 +122,13 @@ class GatewayState:
         """State of a gateway.
 
         Args:
+            elements: the ranges of single elements of a sample; None: its schema is of no
+                environment.
             window, batch_bytes: the window of each manager, and the size of a usual full batch.
             batch_env_steps: the most that a batch may carry; None: as many as it has rows.
             max_env_steps: the batch that reaches them is the last one inserted; 0: no limit.
             policy: describes it to managers that do not build the agent; None: it is not described.
             evaluated: says how managers play evaluations; None: they are not asked to.
-            elements: the ranges of single elements of a sample; None: they are not checked.
             rates_clock: turns a `now` into the time that rates and lag are measured in.
             run_length: steps of a run, of a replay that is a queue; 0: it is none.
             archive: has the accounts that the stamp has no room for; None: there is none.

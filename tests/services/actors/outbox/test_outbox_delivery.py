@@ -65,6 +65,7 @@ class Learner:
             now=now,
             limiter=FREE,
             rows_per_batch=4,
+            elements=None,
             archive=self.archive,
         )
         self.state.position = Position(epoch=self.epoch, version=1)

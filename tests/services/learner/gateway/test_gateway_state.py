@@ -54,6 +54,7 @@ def gateway(
         now=now,
         limiter=limiter,
         rows_per_batch=4,
+        elements=None,
         max_managers=max_managers,
         max_env_steps=max_env_steps,
         archive=archive,
@@ -456,7 +457,9 @@ def test_subscriptions_to_anything_else_are_counted_as_garbage() -> None:
 
 
 def test_before_the_first_model_nobody_may_send() -> None:
-    state = GatewayState(RUN_ID, 7, SCHEMA, stamp=b"", now=0.0, limiter=FREE, rows_per_batch=4)
+    state = GatewayState(
+        RUN_ID, 7, SCHEMA, stamp=b"", now=0.0, limiter=FREE, rows_per_batch=4, elements=None
+    )
     take(state, report_frames())
     ack = acks(state, 1.0)["m"]
     assert (ack.limit, ack.reason) == (0, "the learner is starting")

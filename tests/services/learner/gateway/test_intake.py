@@ -32,7 +32,7 @@ def batch(seq: int, *, rows: int = ROWS, sound: bool = True, schema: Schema = SC
 
 
 def intake() -> Intake:
-    return Intake(SCHEMA, ROWS, ROWS, {"m0": 5, "m1": 6}.__getitem__)
+    return Intake(SCHEMA, ROWS, ROWS, {"m0": 5, "m1": 6}.__getitem__, None)
 
 
 @given(st.lists(st.tuples(st.sampled_from([ROWS, ROWS, ROWS, 2]), st.booleans()), max_size=20))
@@ -71,7 +71,7 @@ def test_rows_of_sequences_say_which_start_of_the_learner_made_their_model(count
     row = row_dtype([(key.name, key.numpy_dtype, key.shape) for key in SEQUENCE_KEYS])
     schema = Schema.from_dtype(row, {key.name: key.bounds for key in SEQUENCE_KEYS if key.bounds})
     ring = MemoryRing(ring_dtype(row, epoch=True), 100)
-    held = Intake(schema, ROWS, ROWS, lambda manager: 7)
+    held = Intake(schema, ROWS, ROWS, lambda manager: 7, None)
     for seq in range(count):
         zeros = {name: np.zeros(ROWS, row[name]) for name in row.names or ()}
         payload = bytes(schema.pack(zeros, ROWS))
@@ -86,7 +86,7 @@ def test_rows_of_sequences_say_which_start_of_the_learner_made_their_model(count
 
 def test_large_payloads_are_not_copied_together() -> None:
     schema = Schema((Column("obs", "u1", (84, 84)),))
-    held = Intake(schema, 16, 16, lambda manager: 0)
+    held = Intake(schema, 16, 16, lambda manager: 0, None)
     payload = bytes(schema.payload_bytes(16))
     for seq in range(3):
         held.add(Batch("run", "m", 1, seq, 0, 1, 0, schema.hash, 16, payload))

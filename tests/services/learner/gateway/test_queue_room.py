@@ -147,7 +147,7 @@ def test_runs_are_marked_in_each_batch(count: int) -> None:
     row = row_dtype([(key.name, key.numpy_dtype, key.shape) for key in SEQUENCE_KEYS])
     schema = Schema.from_dtype(row, {key.name: key.bounds for key in SEQUENCE_KEYS if key.bounds})
     ring = MemoryRing(ring_dtype(row, epoch=True, runs=True), 100)
-    held = Intake(schema, 6, 6, lambda manager: 7, run_length=2)
+    held = Intake(schema, 6, 6, lambda manager: 7, None, run_length=2)
     columns = {
         "env": np.array([0, 0, 0, 1, 1, 1], np.uint32),
         "t": np.array([5, 6, 7, 1, 3, 4]),
