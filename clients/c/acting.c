@@ -29,24 +29,28 @@ double vd_exploration_rank(uint64_t index) {
 
 /* Features of an observation */
 
-static uint64_t bits_at(const obs_part *part, const uint8_t *data, size_t k) {
+double vd_number_at(char type, size_t width, const void *data, size_t k) {
+    const uint8_t *at = (const uint8_t *)data + k * width;
     uint64_t bits = 0;
-    for (size_t i = part->width; i--;) bits = bits << 8 | data[k * part->width + i];
-    return bits;
+    float narrow;
+    double wide;
+    for (size_t i = width; i--;) bits = bits << 8 | at[i];
+    if (type == 'f' && width == 2) return vd_float_of_half((uint16_t)bits);
+    if (type == 'f' && width == 4) return memcpy(&narrow, at, 4), narrow;
+    if (type == 'f') return memcpy(&wide, at, 8), wide;
+    uint64_t sign = (uint64_t)1 << (8 * width - 1);
+    if (type != 'i' || !(bits & sign)) return (double)bits;
+    return -(double)((~bits & (sign - 1)) + 1);
 }
 
 static double number_at(const obs_part *part, const uint8_t *data, size_t k) {
-    if (part->type == 'f' && part->width == 8) {
-        double wide;
-        return memcpy(&wide, data + 8 * k, 8), wide;
-    }
-    if (part->type == 'f') {
-        float narrow;
-        return memcpy(&narrow, data + 4 * k, 4), narrow;
-    }
-    uint64_t bits = bits_at(part, data, k), sign = (uint64_t)1 << (8 * part->width - 1);
-    if (part->type != 'i' || !(bits & sign)) return (double)bits;
-    return -(double)((~bits & (sign - 1)) + 1);
+    return vd_number_at(part->type, part->width, data, k);
+}
+
+bool vd_is_finite(char type, size_t width, const void *data, size_t count) {
+    for (size_t k = 0; type == 'f' && k < count; k++)
+        if (!isfinite(vd_number_at(type, width, data, k))) return false;
+    return true;
 }
 
 static void set_classes(const policy *p, const policy_input *input, const obs_part *part, const uint8_t *data,

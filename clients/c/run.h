@@ -167,6 +167,10 @@ void vd_free_noise(action_noise *noise);
 
 /* Acting: acting.c */
 
+/* Number `k` of an array of `type` ('?', 'u', 'i' or 'f') as it is sent, of `width` bytes each. */
+double vd_number_at(char type, size_t width, const void *data, size_t k);
+bool vd_is_finite(char type, size_t width, const void *data, size_t count);
+
 /* Numbers of working memory that it takes. */
 size_t vd_acting_memory(const struct run *r);
 

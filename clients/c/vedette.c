@@ -326,11 +326,36 @@ size_t vedette_obs_offset(const vedette *v, const char *key, size_t *bytes) {
 
 /* Acting */
 
+/* A sample with it would be rejected by the learner, which this program does not hear at once. */
+static bool is_finite_observation(const run *r, const void *obs) {
+    for (unsigned k = 0; k < r->part_count; k++) {
+        const obs_part *part = r->parts + k;
+        if (!vd_is_finite(part->type, part->width, (const uint8_t *)obs + part->offset, part->count)) return false;
+    }
+    return true;
+}
+
+static const char NOT_FINITE[] = "an observation with a number that is not finite";
+
+/* Why an action is none of the run's, as far as its policy says the range; NULL: it is one. */
+static const char *wrong_action(const run *r, const void *action) {
+    const run_column *column = r->rows.columns + r->action;
+    const policy *p = &r->policy;
+    if (!vd_is_finite(column->type[0], column->width, action, column->count)) return "an action that is not finite";
+    if (p->head == NO_POLICY || p->head >= GAUSSIAN) return NULL;
+    for (size_t d = 0; d < p->dimensions; d++) {
+        double of = vd_number_at(column->type[0], column->width, action, d) - (double)p->actions.starts[d];
+        if (of < 0 || of >= (double)p->actions.counts[d]) return "an action that the run's actions do not have";
+    }
+    return NULL;
+}
+
 vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
     if (env >= v->env_count) return misuse(v, "there is no such environment");
     vedette_result result = ready(v, v->wait_s, false);
     if (result != VEDETTE_OK) return result;
     environment *e = v->envs + env;
+    if (!is_finite_observation(v->plays, obs)) return misuse(v, NOT_FINITE);
     if (e->count) return misuse(v, "an episode begins before the last one has ended");
     memcpy(e->obs, obs, v->plays->obs_bytes);
     e->acting = e->begins = true;
@@ -349,6 +374,7 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
 static vedette_result choose_action(vedette *v, const model *by, const void *obs, const acting *how, void *action) {
     const policy *p = &v->plays->policy;
     if (p->head == NO_POLICY) return misuse(v, p->missing);
+    if (!is_finite_observation(v->plays, obs)) return misuse(v, NOT_FINITE);
     vd_act(v->plays, by->row, by->version, obs, how, v->memory, action);
     return VEDETTE_OK;
 }
@@ -416,6 +442,8 @@ vedette_result vedette_set_action(vedette *v, unsigned env, const void *action) 
     if (v->plays->kept[LOG_PROB].stored && !v->envs[env].judged)
         return misuse(v, "the run's rows hold how likely its policy was to act so, and of another's action nobody knows "
                          "that: no vedette_set_action in such runs");
+    const char *why = wrong_action(v->plays, action);
+    if (why) return misuse(v, why);
     memcpy(v->envs[env].action, action, vedette_action_bytes(v));
     v->envs[env].chosen = v->envs[env].intervened = true;
     return VEDETTE_OK;
@@ -463,6 +491,7 @@ vedette_result vedette_observe(vedette *v, unsigned env, double reward, const vo
     if (env < v->env_count && v->envs[env].restarted) return VEDETTE_BEGIN;
     if (env >= v->env_count || !v->envs[env].chosen) return misuse(v, "an outcome without an action");
     if (!isfinite(reward)) return misuse(v, "a reward that is not finite");
+    if (!is_finite_observation(v->plays, next_obs)) return misuse(v, NOT_FINITE);
     environment *e = v->envs + env;
     vedette_result result = VEDETTE_OK;
     bool ends = terminated || truncated, has_model = v->acts.row;

@@ -97,7 +97,7 @@ VEDETTE_API size_t vedette_obs_offset(const vedette *v, const char *key, size_t 
 
 /* An episode of environment `env` begins with `obs`. Copied.
  * OK; WAIT: there is no run within `wait_s`, so call it again; END;
- * ERROR, also where the episode before has not ended or there is no such environment. */
+ * ERROR, also where the episode before has not ended, there is no such environment, or a number is not finite. */
 VEDETTE_API vedette_result vedette_begin(vedette *v, unsigned env, const void *obs);
 
 /* Choose an exploring action with the newest model at hand; never waits for the network once there
@@ -123,14 +123,15 @@ VEDETTE_API vedette_result vedette_greedy_with_memory(vedette *v, const void *ob
 
 /* Take this action instead, for whoever chooses actions without the policy, and for persons who take over: the run's
  * rows say so if it keeps interventions.
- * OK, BEGIN, ERROR (before vedette_begin). */
+ * OK, BEGIN, ERROR (before vedette_begin; an action that is not finite, or none of the run's). */
 VEDETTE_API vedette_result vedette_set_action(vedette *v, unsigned env, const void *action);
 
 /* The step's outcome: `next_obs` is the episode's last observation where it ends. The reward is the
  * environment's own: scaling, clipping and the sum over n steps happen here. Waits up to
  * `wait_s` while the learner gives no credit.
  * OK; WAIT: the window is full, and a batch was dropped and counted: go on; BEGIN; END: the step is counted;
- * ERROR, also without an action before it and for a reward that is not finite. */
+ * ERROR, also without an action before it, and for a reward or a number of `next_obs` that is not finite: the step is
+ * not counted, so give another. */
 VEDETTE_API vedette_result vedette_observe(vedette *v, unsigned env, double reward, const void *next_obs,
                                            bool terminated, bool truncated);
 

@@ -259,6 +259,25 @@ def test_a_caller_acts_greedily_with_a_memory_of_its_own(
     assert "call vedette_greedy_with_memory" in without
 
 
+def test_values_that_no_sample_may_have_are_refused_where_they_are_given(
+    built: Built, port: int
+) -> None:
+    run, model, _ = make_run("dqn", CARTPOLE, {"hidden_sizes": [4]})
+    learner = ScriptedLearner(port, run, model, {})
+    words = [built("tests/clients/refused_values.c"), str(port)]
+    client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert learner.until(lambda: client.poll() is not None, limit=1000)
+    finally:
+        client.kill()
+        said = client.communicate()[0].splitlines()
+        learner.close()
+    of_number, of_action = "a number that is not finite", "that the run's actions do not have"
+    wanted = [of_number, of_number, of_action, of_action, of_number, "1 steps"]
+    assert [words in line for words, line in zip(wanted, said, strict=True)] == [True] * 6
+    assert client.returncode == 0
+
+
 @pytest.mark.parametrize("color", ["white", "red"])
 def test_coloured_noise_begins_anew_with_each_episode(
     built: Built, port: int, tmp_path: Path, color: str
