@@ -25,6 +25,7 @@ from vedette_services.errors import ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.output_files import check_output
 from vedette_services.run.policy_evaluation import evaluate_policy, evaluate_run
 from vedette_services.run.provenance import (
     Start,
@@ -213,8 +214,10 @@ def evaluate_place(
         allow_import: packages that it may import; the others are those of `evaluate_run`.
 
     Raises:
-        UsageError: `checkpoint` is given for a policy that is no run's.
+        UsageError: `checkpoint` is given for a policy that is no run's, or `video` is a run's file.
     """
+    if video is not None:
+        check_output("--video", video)
     path = local_policy(place)
     if path == Path(place) and not path.is_file():
         return evaluate_run(

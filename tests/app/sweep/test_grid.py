@@ -10,12 +10,12 @@ import pytest
 from run_directories import new_run
 
 from vedette.sweep import Sweep, describe_starts, parse_sweep, plan_starts, plan_trials
-from vedette.sweep.directory import CONFIGURED
 from vedette.sweep.jobs import Trial, describe_result
 from vedette_services.config import RunConfig, StopConfig, load_config, write_config
 from vedette_services.config.loading import LoadedConfig
 from vedette_services.errors import ConfigError, SettingError, UsageError
 from vedette_services.run.start import RESUME, Start
+from vedette_services.run.sweep_files import CONFIGURED
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import is_over
