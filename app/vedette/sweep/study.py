@@ -203,7 +203,13 @@ def _distribution(key: str, table: Table) -> BaseDistribution:
     kind: type[_Choices | _Range] = _Choices if "choices" in table else _Range
     dimension = _validated(kind, table, f"space.{key}")
     if isinstance(dimension, _Choices):
-        return CategoricalDistribution([_label(choice) for choice in dimension.choices])
+        labels = [_label(choice) for choice in dimension.choices]
+        for place, label in enumerate(labels):
+            if label in labels[:place]:  # Optuna takes 1, 1.0 and true for one
+                other = dimension.choices[labels.index(label)]
+                why = f"{other!r} and {dimension.choices[place]!r} are the same choice"
+                raise SettingError(f"space.{key}", why, "leave one out")
+        return CategoricalDistribution(labels)
     numbers = (dimension.low, dimension.high, dimension.step or 1)
     try:
         if all(isinstance(number, int) for number in numbers):

@@ -95,6 +95,7 @@ def test_the_study_of_the_documentation_can_be_run(tmp_path: Path) -> None:
         (("low = 1e-4", 'low = "a"'), "space.agent.learning_rate.low: must be a whole number or "),
         (("log = true", "logarithmic = true"), "space.agent.learning_rate.logarithmic: unknown"),
         (("{choices = [5, 10]}", "5"), "space.learner.sync_interval: must be a table, not 5"),
+        (("[5, 10]", "[5, 10, 5]"), "sync_interval: 5 and 5 are the same choice; leave one out"),
     ],
 )
 def test_what_is_wrong_in_it_is_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:
