@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,11 @@ from vedette_rl.settings.part import known_keys
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import read_given, read_toml
 from vedette_services.config.settings import (
+    ENVIRONMENT,
+    Layer,
     Table,
+    add_sources,
+    environment_settings,
     explain_errors,
     merge_tables,
     set_value,
@@ -72,6 +77,8 @@ class Study:
         settings: ``KEY=VALUE`` texts over those of the file.
         allow_import: packages that a run in the study's directory, or one whose settings it begins
             with, may import, whoever has begun the run.
+        environment: the variables in which `VEDETTE_SET` is looked up, once for all trials; None:
+            this process's.
 
     Raises:
         SettingError: it cannot be read, or a key is wrong.
@@ -80,7 +87,12 @@ class Study:
     """
 
     def __init__(
-        self, path: Path, settings: Sequence[str] = (), *, allow_import: Collection[str] = ()
+        self,
+        path: Path,
+        settings: Sequence[str] = (),
+        *,
+        allow_import: Collection[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         if find_spec("optuna") is None:
             fix = "pip install 'vedette[optuna]'"
@@ -99,17 +111,25 @@ class Study:
         base: Table = {}
         if self.config.config:
             base = read_given(path.parent / self.config.config, allow_import)
-        own = merge_tables(self.config.settings, settings_table(settings))
-        self._base = merge_tables(base, own)
+        file = merge_tables(base, self.config.settings)
+        variables = os.environ if environment is None else environment
+        variable = settings_table(environment_settings(variables), ENVIRONMENT)
+        typed = settings_table(settings)
+        self._layers = [Layer("", file), Layer(ENVIRONMENT, variable), Layer("", typed)]
+        self._base = merge_tables(merge_tables(file, variable), typed)
 
     def table(self, params: Mapping[str, Any]) -> Table:
         """Return the settings of a trial, as a configuration file has them."""
-        settings = self._base
+        return merge_tables(self._base, self._space_table(params))
+
+    def _space_table(self, params: Mapping[str, Any]) -> Table:
+        """Return the parameters of a trial as a table."""
+        table: Table = {}
         for key, value in self._decoded(params).items():
             own: Table = {}
             set_value(own, key.split("."), value)
-            settings = merge_tables(settings, own)
-        return settings
+            table = merge_tables(table, own)
+        return table
 
     def configure(
         self, params: Mapping[str, Any], seed: int | None = None, saved: Path | None = None
@@ -126,10 +146,16 @@ class Study:
         """
         table = self.table(params) | ({} if seed is None else {"seed": seed})
         try:
-            allowed = self._allow_import
-            return load_config(table=table, saved=saved, allow_import=allowed, fit="here").config
+            return load_config(
+                table=table,
+                environment={},  # it is in the table
+                saved=saved,
+                allow_import=self._allow_import,
+                fit="here",
+            ).config
         except (SettingError, ManySettingsError) as error:
-            raise_errors([e if e.source else e.within(str(self.path)) for e in error.errors])
+            errors = add_sources(error, [*self._layers, Layer("", self._space_table(params))])
+            raise_errors([e if e.source else e.within(str(self.path)) for e in errors])
             raise
 
     def ends(self) -> Iterator[dict[str, Any]]:

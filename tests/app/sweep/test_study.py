@@ -60,6 +60,33 @@ def test_its_settings_lie_over_those_of_a_file_beside_it(tmp_path: Path) -> None
     assert (found.seed, found.stop.max_env_steps, found.stop.max_opts) == (5, 2000, 8)
 
 
+def test_the_variables_settings_are_read_once_and_are_part_of_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over those of the file, under those of the command, as at any start."""
+    plain = study(tmp_path)
+    variables = {"VEDETTE_SET": "agent.n_step=2 stop.max_env_steps=77 seed=5"}
+    found = Study(tmp_path / "study.toml", ["seed=7"], environment=variables)
+    config = found.configure(PARAMS)
+    assert (config.agent.n_step, config.stop.max_env_steps, config.seed) == (2, 77, 7)
+    monkeypatch.setenv("VEDETTE_SET", "agent.n_step=1")  # of another host, or a later start
+    assert found.configure(PARAMS) == config
+    assert plain.configure(PARAMS).agent.n_step != 1
+    assert found.described() != plain.described()
+    assert configured(table=found.table(PARAMS), fit="here") == config  # what best.toml has
+
+
+def test_a_wrong_setting_of_the_variable_is_said_to_be_its(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(GOOD)
+    found = Study(tmp_path / "study.toml", environment={"VEDETTE_SET": "seed=x agent.n_step=0"})
+    with pytest.raises(ManySettingsError) as refused:
+        found.configure({**PARAMS, "agent.batch_size": 0})
+    texts = [str(error) for error in refused.value.errors]
+    assert sorted(text.partition(": ")[0] for text in texts) == sorted(
+        ["VEDETTE_SET", "VEDETTE_SET", str(tmp_path / "study.toml")]
+    )
+
+
 def test_every_choice_and_both_ends_of_ranges_are_checked(tmp_path: Path) -> None:
     ends = list(study(tmp_path).ends())
     assert {end["agent.batch_size"] for end in ends} == {32, 64}
