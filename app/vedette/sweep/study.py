@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -166,6 +167,28 @@ class Study:
             for value in _ends(space)[1:]:
                 yield {**first, key: value}
 
+    def check_ranges(self) -> None:
+        """Check that no range of fractions is for a key of whole numbers: the ends of one may be
+        whole, and a trial between them would fail.
+
+        Raises:
+            SettingError: names the key and the fix.
+        """
+        first = next(self.ends())
+        for key, space in self.space.items():
+            value = _fraction(space)
+            if value is None:
+                continue
+            try:
+                self.configure({**first, key: value})
+            except (SettingError, ManySettingsError) as error:
+                for one in error.errors:
+                    if one.key == key:
+                        why = f"it has {value:g} between its ends, and {key} {one.why}"
+                        fix = "write low, high and step as whole numbers, without a point"
+                        wrong = SettingError(f"space.{key}", why, fix, source=str(self.path))
+                        raise wrong from error
+
     def described(self) -> str:
         """Return all that makes trials comparable, as JSON."""
         own = self.config.model_dump(mode="json", exclude={"trials", "config", "settings"})
@@ -236,7 +259,10 @@ def _distribution(key: str, table: Table) -> BaseDistribution:
                 why = f"{other!r} and {dimension.choices[place]!r} are the same choice"
                 raise SettingError(f"space.{key}", why, "leave one out")
         return CategoricalDistribution(labels)
-    numbers = (dimension.low, dimension.high, dimension.step or 1)
+    if not (math.isfinite(dimension.low) and math.isfinite(dimension.high)):
+        why = f"{dimension.low} to {dimension.high} has no end"
+        raise SettingError(f"space.{key}", why, "give finite numbers")
+    numbers = (dimension.low, dimension.high, 1 if dimension.step is None else dimension.step)
     try:
         if all(isinstance(number, int) for number in numbers):
             low, high, step = map(int, numbers)
@@ -254,6 +280,20 @@ def _ends(space: BaseDistribution) -> list[Any]:
         return list(space.choices)
     assert isinstance(space, FloatDistribution | IntDistribution)
     return [space.low, space.high]
+
+
+def _fraction(space: BaseDistribution) -> float | None:
+    """Return a value of a range that is no whole number; None if it has none."""
+    from optuna.distributions import FloatDistribution
+
+    if not isinstance(space, FloatDistribution) or space.single():
+        return None
+    if space.step is not None:
+        value = space.low + space.step
+    else:
+        middle = (space.low + space.high) / 2
+        value = middle if middle % 1 else middle + min(0.5, (space.high - space.low) / 4)
+    return value if value % 1 else None
 
 
 def _label(choice: object) -> bool | int | float | str:

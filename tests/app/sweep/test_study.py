@@ -94,6 +94,11 @@ def test_every_choice_and_both_ends_of_ranges_are_checked(tmp_path: Path) -> Non
     assert len(ends) == 5
 
 
+@pytest.mark.parametrize("batch", ["low = 32, high = 64", "low = 32.0, high = 96.0, step = 32.0"])
+def test_ranges_of_numbers_that_their_keys_take_pass(tmp_path: Path, batch: str) -> None:
+    study(tmp_path, GOOD.replace("low = 32, high = 64, step = 32", batch)).check_ranges()
+
+
 def test_the_table_of_a_trial_is_a_configuration_file(tmp_path: Path) -> None:
     opened = study(tmp_path)
     found = configured(table=opened.table(PARAMS), fit="here")
@@ -121,6 +126,11 @@ def test_the_study_of_the_documentation_can_be_run(tmp_path: Path) -> None:
         (("low = 1e-4, ", ""), "space.agent.learning_rate.low: is missing"),
         (("low = 1e-4", 'low = "a"'), "space.agent.learning_rate.low: must be a whole number or "),
         (("log = true", "logarithmic = true"), "space.agent.learning_rate.logarithmic: unknown"),
+        (("step = 32", "step = 0"), "space.agent.batch_size: `step > 0` must hold"),
+        (
+            ("high = 1e-2", "high = inf"),
+            "learning_rate: 0.0001 to inf has no end; give finite",
+        ),
         (("{choices = [5, 10]}", "5"), "space.learner.sync_interval: must be a table, not 5"),
         (("[5, 10]", "[5, 10, 5]"), "sync_interval: 5 and 5 are the same choice; leave one out"),
     ],
@@ -160,6 +170,16 @@ def test_without_the_extra_it_is_refused_with_what_to_install(
         (GOOD.replace("learning_rate", "lerning_rate"), "did you mean agent.learning_rate?"),
         (GOOD.replace("low = 1e-4", "low = 0.0").replace(", log = true", ""), "must be more than"),
         (GOOD.replace("max_env_steps = 2000, ", ""), "set stop.max_env_steps"),
+        (
+            GOOD.replace("high = 64, step = 32", "high = 64.0"),
+            "study.toml: space.agent.batch_size: it has 48.5 between its ends, and "
+            "agent.batch_size must be a whole number, not 48.5; write low, high and step as whole "
+            "numbers, without a point",
+        ),
+        (
+            GOOD.replace("high = 64, step = 32", "high = 64, step = 0.5"),
+            "it has 32.5 between its ends",
+        ),
     ],
 )
 def test_the_command_refuses_it_before_anything_starts(
