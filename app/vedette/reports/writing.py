@@ -183,7 +183,7 @@ def _read(given: Sequence[Path], *, read_all: bool = False) -> list[RunRecord]:
     Args:
         read_all: every recorded number, also those that are not finite.
     """
-    tables = [path for path in given if path.suffix == ".csv"]
+    tables = [path for path in given if path.suffix.lower() == ".csv" and not path.is_dir()]
     folders = [path for path in given if path not in tables]
     left_out: list[OSError] = []
     # A directory without a run below may be a damaged one.
@@ -200,8 +200,7 @@ def _read(given: Sequence[Path], *, read_all: bool = False) -> list[RunRecord]:
     if tables:
         records += _read_tables(tables, records, only_finite=not read_all)
     if not records:
-        files = ", ".join(map(str, tables))
-        raise SettingError(files, "no evaluation in it", "name a run, or a table with rows")
+        raise UsageError("a report is about runs, and none is given: name a run, or a table")
     return records
 
 
