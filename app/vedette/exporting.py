@@ -33,6 +33,7 @@ from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun, SavedModel
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.output_files import check_output
 from vedette_services.run.provenance import public_config, public_start, read_provenance
 
 log = logging.getLogger("vedette.export")
@@ -56,6 +57,8 @@ def check_export(what: str, format: str, out: Path) -> None:
         DataSetPlace.of(str(out))
     elif out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(f"--out {out}: name a file in a folder that exists")
+    else:
+        check_output("--out", out)
     folder = out.absolute().parent
     is_ours = folder.is_dir() and not str(out).startswith(MINARI)
     if is_ours and not os.access(folder, os.W_OK | os.X_OK):
@@ -101,6 +104,7 @@ class DataSetPlace:
             raise UsageError(f"--out {out}: it is there already; a Minari dataset is a new folder")
         if not path.absolute().parent.is_dir():
             raise UsageError(f"--out {out}: name a new folder in one that exists")
+        check_output("--out", path)
         return cls(path, "", f"{re.sub('[^A-Za-z0-9_-]', '-', path.name)}-v0")
 
     @classmethod

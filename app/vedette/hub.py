@@ -21,10 +21,11 @@ from vedette_rl.errors import PolicyFileError
 from vedette_rl.number_format import format_bytes, format_clock, format_number
 from vedette_rl.storage.atomic_files import json_text
 from vedette_services.config.saving import config_text
-from vedette_services.errors import ServicesError, UsageError
+from vedette_services.errors import NotARunError, ServicesError, UsageError
 from vedette_services.run.directory import RunDirectory
 from vedette_services.run.finished import FinishedRun
 from vedette_services.run.outcome import read_summary
+from vedette_services.run.output_files import check_output
 from vedette_services.run.policy_evaluation import evaluate_policy, evaluate_run
 from vedette_services.run.provenance import (
     Start,
@@ -213,9 +214,15 @@ def evaluate_place(
         allow_import: packages that it may import; the others are those of `evaluate_run`.
 
     Raises:
-        UsageError: `checkpoint` is given for a policy that is no run's.
+        NotARunError: there is no such run or file.
+        UsageError: `checkpoint` is given for a policy that is no run's, or `video` is a run's file.
     """
+    if video is not None:
+        check_output("--video", video)
     path = local_policy(place)
+    if not path.exists():
+        fix = f"name a run's directory, an exported policy or {SCHEME}USER/NAME"
+        raise NotARunError(path, "config.toml", fix, wanted="run or file")
     if path == Path(place) and not path.is_file():
         return evaluate_run(
             path,

@@ -388,18 +388,25 @@ class OutboxSystemError(UsageError):
 
 
 class NotARunError(UsageError):
-    """A folder holds no run.
+    """A folder holds no run, or there is none.
 
     Args:
-        directory: the folder.
+        directory: the folder; a file is said to be one.
         lacks: what a run has and it has not.
         fix: what to do about it; "" if nothing is known.
+        wanted: what might have been there.
     """
 
-    def __init__(self, directory: Path, lacks: str, fix: str = "") -> None:
-        why = "there is no such folder"
-        if directory.exists():
+    def __init__(
+        self, directory: Path, lacks: str, fix: str = "", *, wanted: str = "folder"
+    ) -> None:
+        why = f"there is no such {wanted}"
+        if directory.is_dir():
             why = f"not a run's directory: it has no {lacks}"
+        elif directory.exists():
+            why = "it is a file, and a run is a folder"
+            if not fix and (directory.parent / "run.json").is_file():
+                fix = f"name {directory.parent}"
         super().__init__(f"{directory}: {why}" + (f"; {fix}" if fix else ""))
         self.directory = directory
         self.lacks = lacks

@@ -36,19 +36,24 @@ def answering() -> Iterator[None]:
         raise UsageError("; ".join(error_lines(error))) from error
 
 
-def check_writable(option: str, file: Path) -> None:
-    """Check that a file can be made where an option says, and leave none.
+def check_writable(option: str, file: Path, own: Path | None = None) -> None:
+    """Check that a file can be made where an option says, and is no run's; leave none.
+
+    Args:
+        own: the one file of a run that this command writes; None: there is none.
 
     Raises:
         UsageError: it cannot.
     """
     from vedette_rl.storage.write_errors import describe_write_error
     from vedette_services.errors import UsageError
+    from vedette_services.run.output_files import check_output
 
     if not file.parent.is_dir():
         raise UsageError(f"{option} {file}: there is no folder {file.parent}")
     if file.is_dir():
         raise UsageError(f"{option} {file}: it is a folder, and a file is written")
+    check_output(option, file, own)
     try:
         with tempfile.TemporaryFile(dir=file.parent):
             pass

@@ -58,6 +58,7 @@ def push(
     from vedette.hub import Repository, push_policy, write_folder
     from vedette_rl.storage.atomic_files import replacing
     from vedette_services.errors import UsageError
+    from vedette_services.run.output_files import check_output
 
     allowed = allow_import or ()
     if out is None:
@@ -74,6 +75,7 @@ def push(
     name = Repository.parse(repository).name
     if out.exists():
         raise UsageError(f"--out {out}: it is there already; name a new folder")
+    check_output("--out", out)
     with replacing(out) as aside:
         aside.mkdir()
         write_folder(run, aside, name, checkpoint, episodes, allowed)

@@ -83,6 +83,7 @@ def _search(study: Study, directory: Path, jobs: int | None, start: Start) -> No
     for config in configs:
         check_budget(config, study.config.objective)
         check_settings(config)
+    study.check_ranges()
     with EnvironmentProbe(say) as probe:
         lines = plan_start(configs[0], directory / "trial-new", start, probe=probe).lines
     side_by_side = jobs or jobs_within(configs[0], in_process=start.in_process)

@@ -33,9 +33,10 @@ def verify(
     from vedette_services.learner.rerun import Rerun
     from vedette_services.run.certificate import CERTIFICATE_FILE
 
-    place = run / CERTIFICATE_FILE if out is None else out
+    own = run / CERTIFICATE_FILE
+    place = own if out is None else out
     if run.is_dir():
-        check_writable("--out", place)
+        check_writable("--out", place, own)
     with Rerun.open(run, allow_import=allow_import or ()) as again:
         segments = again.span.cut(None, None)
         result = again.execute(segments, Progress(segments[-1].end, partial(say, err=True)))

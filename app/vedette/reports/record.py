@@ -7,7 +7,9 @@ rest is read.
 from __future__ import annotations
 
 import csv
+import io
 import math
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ import numpy as np
 from vedette_protocol.foreign_text import printable
 from vedette_rl.number_format import format_time
 from vedette_rl.recording.reading import Curve, CurveReader, Floats
+from vedette_rl.storage.regular_files import read_bytes
 from vedette_services.config.loading import read_toml
 from vedette_services.errors import NotARunError, SettingError
 from vedette_services.run.active_time import run_seconds, start_spans
@@ -43,6 +46,8 @@ RECORDED = "recorded"
 """The `exit_reason` of a curve of another program."""
 READ_BYTES = 128 << 20
 """Of larger records parts at even distances are read, and the page says so."""
+_STEPS_MAX = 2**53
+"""Steps of another program; floats tell all whole numbers up to it apart."""
 BASELINE_COLUMNS = ("label", "seed", "env_steps", "opt_steps", "wall_s", "return_mean")
 
 
@@ -345,21 +350,15 @@ def read_baseline(
         only_finite: leave out of its curves what is not finite.
 
     Raises:
-        SettingError: the file is no table with the columns of `BASELINE_COLUMNS`, or has two
+        SettingError: the file cannot be read, is no table with the columns of `BASELINE_COLUMNS`,
+            has no row, a value that its column does not take (it is named, with its line), or two
             evaluations of one seed at the same steps.
     """
     rows: dict[tuple[str, str], list[list[float]]] = {}
-    try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            for row in csv.DictReader(lines):
-                label, seed, *texts = (row[name] for name in BASELINE_COLUMNS)
-                *at, value = (float(text) for text in texts)
-                if not all(map(math.isfinite, at)):
-                    raise ValueError(f"{label}, seed {seed}: {at}")
-                rows.setdefault((label, seed), []).append([*at, value])
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        columns = ", ".join(BASELINE_COLUMNS)
-        raise SettingError(str(file), "not a table of evaluations", f"needs {columns}") from error
+    for label, seed, numbers in _baseline_rows(file):
+        rows.setdefault((label, seed), []).append(numbers)
+    if not rows:
+        raise SettingError(str(file), "no evaluation in it", "name a run, or a table with rows")
     records = []
     for (label, seed), table in rows.items():
         env_steps, opt_steps, times, returns = np.array(sorted(table)).T
@@ -390,6 +389,71 @@ def read_baseline(
             )
         )
     return records
+
+
+def _baseline_rows(file: Path) -> Iterator[tuple[str, str, list[float]]]:
+    """Yield label, seed and numbers of each row of another program's table.
+
+    Raises:
+        SettingError: names the file, and the line and the value that is wrong.
+    """
+    columns = ", ".join(BASELINE_COLUMNS)
+    try:
+        text = read_bytes(file).decode("utf-8-sig")  # some programs begin with a mark
+        lines = csv.DictReader(io.StringIO(text, newline=""))
+        heads = lines.fieldnames or ()
+        if not set(BASELINE_COLUMNS) <= set(heads):
+            fix = f"needs {columns}, separated by commas"
+            raise SettingError(str(file), "not a table of evaluations", fix)
+        for row in lines:
+            place = f"{file}, line {lines.line_num}"
+            more = row.pop(None, [])  # the key under which DictReader puts these
+            values = [value for value in row.values() if value is not None]
+            count = len(values) + len(more)
+            if count != len(heads):
+                why = f"{count} values under {len(heads)} names: {','.join([*values, *more])}"
+                fix = "write numbers with a decimal point, and a text with commas in quotes"
+                raise SettingError(place, why, fix)
+            label, seed, *texts = (row[name] for name in BASELINE_COLUMNS)
+            names = BASELINE_COLUMNS[2:]
+            yield (
+                label,
+                seed,
+                [_number(place, *each) for each in zip(names, texts, strict=True)],
+            )
+    except FileNotFoundError as error:
+        raise SettingError(str(file), "no such file") from error
+    except OSError as error:
+        raise SettingError(str(file), f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SettingError(str(file), "it is no text in UTF-8", "save it as such") from error
+    except csv.Error as error:
+        raise SettingError(str(file), f"not a table of evaluations: {error}") from error
+
+
+def _number(place: str, name: str, text: str) -> float:
+    """Return a number of a baseline; a return may be one that is not finite.
+
+    Raises:
+        SettingError: the column takes no such number.
+    """
+    match name:
+        case "return_mean":
+            wanted, least, most = "a number", -math.inf, math.inf
+        case "wall_s":
+            wanted, least, most = "a number from 0 on", 0.0, sys.float_info.max
+        case _:
+            wanted, least, most = f"a whole number from 0 to {_STEPS_MAX:,}", 0.0, _STEPS_MAX
+    fix = f"write {wanted}, with a decimal point"
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise SettingError(place, f"{name} is {text!r}", fix) from error
+    if value < least or value > most or (math.isnan(value) and name != "return_mean"):
+        raise SettingError(place, f"{name} is {text!r}", fix)
+    if most == _STEPS_MAX and not value.is_integer():
+        raise SettingError(place, f"{name} is {text!r}", fix)
+    return value
 
 
 def _finite(curves: Mapping[str, Curve]) -> dict[str, Curve]:

@@ -49,11 +49,12 @@ from vedette_rl.recording.reading import CurveReader
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.regular_files import open_regular
-from vedette_services.errors import SettingError, error_message
+from vedette_services.errors import SettingError, UsageError, error_message
 from vedette_services.host.system import vedette_version
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.events import FLEET_KINDS, RunEvent
 from vedette_services.run.finding import find_runs
+from vedette_services.run.output_files import check_output
 from vedette_services.run.run_files import check_report_file
 from vedette_services.status.rate_meter import OPT_STEPS_S, SAMPLES_S
 from vedette_services.status.schema import numbers
@@ -101,6 +102,7 @@ def write_report(runs: Iterable[str | Path], out: str | Path | None = None) -> P
 
     Raises:
         NotARunError: one of them holds no run.
+        UsageError: the file is one of the tables, or a run's.
         SettingError: the file cannot be written, or a table has no evaluation.
     """
     return write_comparison(runs, out)[0]
@@ -115,6 +117,7 @@ def write_comparison(
     path = beside / REPORT_FILE if out is None else Path(out)
     if out is None:
         check_report_file(path)
+    _check_report_output("--out", path, given, path.parent / REPORT_FILE)
     command = shlex.join(["vedette", "report", *map(str, given)])
     configurations = group_runs(_read(given))
     page = _render(configurations, command)
@@ -142,10 +145,13 @@ def export_numbers(runs: Iterable[str | Path], out: str | Path) -> int:
 
     Raises:
         NotARunError: one of them holds no run.
+        UsageError: the file is one of the tables, or a run's.
         SettingError: the file cannot be written.
     """
     path = Path(out)
-    records = _read([Path(run) for run in runs], read_all=True)
+    given = [Path(run) for run in runs]
+    _check_report_output("--csv", path, given)
+    records = _read(given, read_all=True)
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             return write_numbers(file, records)
@@ -154,13 +160,30 @@ def export_numbers(runs: Iterable[str | Path], out: str | Path) -> int:
         raise SettingError(f"--csv {path}", why, "name a file in a folder to write to") from error
 
 
+def _check_report_output(
+    option: str, path: Path, given: Sequence[Path], own: Path | None = None
+) -> None:
+    """Refuse to write over a file that is read, or that a run writes.
+
+    Args:
+        given: the runs and tables that are read.
+        own: the one file of a run that may be written; None: there is none.
+
+    Raises:
+        UsageError: names the file and the fix.
+    """
+    if path.is_file() and path.resolve() in [one.resolve() for one in given]:
+        raise UsageError(f"{option} {path}: it is one of the tables to read; name another file")
+    check_output(option, path, own)
+
+
 def _read(given: Sequence[Path], *, read_all: bool = False) -> list[RunRecord]:
     """Read runs and tables.
 
     Args:
         read_all: every recorded number, also those that are not finite.
     """
-    tables = [path for path in given if path.suffix == ".csv"]
+    tables = [path for path in given if path.suffix.lower() == ".csv" and not path.is_dir()]
     folders = [path for path in given if path not in tables]
     left_out: list[OSError] = []
     # A directory without a run below may be a damaged one.
@@ -177,8 +200,7 @@ def _read(given: Sequence[Path], *, read_all: bool = False) -> list[RunRecord]:
     if tables:
         records += _read_tables(tables, records, only_finite=not read_all)
     if not records:
-        files = ", ".join(map(str, tables))
-        raise SettingError(files, "no evaluation in it", "name a run, or a table with rows")
+        raise UsageError("a report is about runs, and none is given: name a run, or a table")
     return records
 
 

@@ -1,7 +1,7 @@
 """The directory of a sweep: whose it is.
 
-A sweep writes runs into folders of their own, and `JOBS`, a study's journal and a report beside
-them. It takes a new or an empty folder, one of a sweep, or one in which runs lie.
+A sweep writes runs into folders of their own, and its files (`run/sweep_files.py`) and a report
+beside them. It takes a new or an empty folder, one of a sweep, or one in which runs lie.
 """
 
 from __future__ import annotations
@@ -13,14 +13,7 @@ from vedette_services.run.checks import check_writable
 from vedette_services.run.directory import REPORT_FILE, RunDirectory
 from vedette_services.run.finding import find_runs, is_run
 from vedette_services.run.run_files import check_report_file, entries_of_others
-
-JOBS = "sweep"
-"""Folder in the sweep's directory with the configuration and the log of each trial."""
-
-JOURNAL = "study.journal"
-STUDY_LOCK = "study.lock"
-CONFIGURED = "what the sweep gave to"
-"""Begins the comment of each configuration in `JOBS`."""
+from vedette_services.run.sweep_files import has_sweep_files
 
 
 def check_sweep_directory(out: Path) -> None:
@@ -48,15 +41,4 @@ def _is_sweep(out: Path) -> bool:
     """Return True for a sweep that was killed before its first run began to train."""
     if any(RunDirectory(place).is_ours for place in out.iterdir()):
         return True
-    if (out / JOURNAL).exists() or (out / STUDY_LOCK).exists():
-        return True
-    return any(map(is_trial_config, (out / JOBS).glob("*.toml")))
-
-
-def is_trial_config(file: Path) -> bool:
-    """Return True for a configuration that a sweep has written."""
-    try:
-        with file.open("rb") as text:
-            return text.readline(200).startswith(f"# {CONFIGURED} ".encode())
-    except OSError:
-        return False
+    return has_sweep_files(out)

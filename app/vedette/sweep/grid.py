@@ -61,8 +61,8 @@ def plan_trials(
 
     Raises:
         ArgumentError: `seeds` is no number of them, or a key has no list of values.
-        UsageError: there are more than `TRIALS_MAX` trials, or `out` is a run or holds files of
-            somebody else.
+        UsageError: there are more than `TRIALS_MAX` trials, two of them are the same, or `out` is a
+            run or holds files of somebody else.
         ConfigError: a combination is wrong.
     """
     check_sweep_directory(out)
@@ -86,7 +86,27 @@ def plan_trials(
             own = begun if same else configure({**changes, "seed": seed}, saved)
             notes = tuple(filter(None, (*own.decided, own.note)))
             trials.append(Trial(name, own.config, place, changes, notes))
+    _check_different(trials)
     return trials
+
+
+def _check_different(trials: Sequence[Trial]) -> None:
+    """Check that no two trials would train the same: values that differ in their writing alone, and
+    seeds that are swept and counted, make such ones.
+
+    Raises:
+        UsageError: names two that would, and the fix.
+    """
+    known: dict[str, Trial] = {}
+    for trial in trials:
+        other = known.setdefault(trial.config.model_dump_json(), trial)
+        if other is not trial:
+            one, same = (_describe_changes(each.changes) for each in (other, trial))
+            what = f"{one} is there twice" if one == same else f"{one} and {same} are the same"
+            fix = "leave one out"
+            if "seed" in trial.changes and trial.changes["seed"] != other.changes["seed"]:
+                fix = "sweep seed or give a number of seeds, not both"
+            raise UsageError(f"sweep: with seed {trial.config.seed}, {what}; {fix}")
 
 
 def plan_starts(
@@ -216,6 +236,10 @@ def describe_starts(trials: Sequence[Trial], out: Path, start: Start) -> Iterato
             yield f"{who[0]}{more}: {own[common]}"
 
 
+def _describe_changes(changes: Changes) -> str:
+    return ",".join(f"{key}={value}" for key, value in changes.items())
+
+
 _NAME_MOST = 120
 """Letters of a combination's folder."""
 
@@ -225,7 +249,7 @@ def _folders(combinations: Sequence[Changes]) -> list[str]:
 
     Where its text is cut, or several would have one name, a hash of it tells them apart.
     """
-    texts = [",".join(f"{key}={value}" for key, value in each.items()) for each in combinations]
+    texts = [_describe_changes(each) for each in combinations]
     names = [re.sub(r"[^A-Za-z0-9_.=,+-]+", "_", text) for text in texts]
     count = Counter(names)
     folders = []
@@ -265,7 +289,7 @@ class Sweep:
         self._out = out
         self._fresh = start.fresh
         self._jobs = Jobs(out, jobs, start, say, command, known)
-        self._outcomes: dict[str, TrialOutcome] = {}
+        self._outcomes: list[TrialOutcome] = []
 
     def run(self, stop: StopSignals | None = None) -> list[TrialOutcome]:
         """Run the trials that are not over, until all are or a stop is requested.
@@ -294,8 +318,9 @@ class Sweep:
                 self._jobs.end()
         for trial in waiting:
             before = f" again: {describe_result(trial)}" if is_run(trial.out) else ""
-            self._outcomes[trial.name] = TrialOutcome(trial, DONE, f"has not begun{before}")
-        return [self._outcomes[trial.name] for trial in self._trials]
+            self._outcomes.append(TrialOutcome(trial, DONE, f"has not begun{before}"))
+        places = {id(trial): place for place, trial in enumerate(self._trials)}
+        return sorted(self._outcomes, key=lambda outcome: places[id(outcome.trial)])
 
     def _run_all(self, waiting: list[Trial], queue: QueuedRuns, stop: StopSignals | None) -> None:
         """Run the trials that wait; after a request to stop, some of them still do."""
@@ -319,7 +344,7 @@ class Sweep:
         self._jobs.line(f"{trial.name}: begins, {begun} of {len(self._trials)}, in {trial.out}")
 
     def _end(self, outcome: TrialOutcome) -> None:
-        self._outcomes[outcome.trial.name] = outcome
+        self._outcomes.append(outcome)
         self._jobs.line(f"{outcome.trial.name}: {outcome.message}")
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from vedette.local.daemons import READ_ALREADY, STOP_S, daemon_command, last_lines
-from vedette.sweep.directory import CONFIGURED, JOBS, is_trial_config
 from vedette_rl.number_format import format_clock, format_number
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_services.config import RunConfig, write_config
@@ -31,6 +30,7 @@ from vedette_services.run.outcome import read_summary
 from vedette_services.run.provenance import COMMAND, command_line
 from vedette_services.run.start import Start
 from vedette_services.run.start_plan import StartPlan
+from vedette_services.run.sweep_files import CONFIGURED, JOBS, is_trial_config
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import describe_missed_target, describe_outcome
 from vedette_services.status.text import status_line

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +16,11 @@ from vedette_rl.settings.part import known_keys
 from vedette_services.config import RunConfig, load_config
 from vedette_services.config.loading import read_given, read_toml
 from vedette_services.config.settings import (
+    ENVIRONMENT,
+    Layer,
     Table,
+    add_sources,
+    environment_settings,
     explain_errors,
     merge_tables,
     set_value,
@@ -72,6 +78,8 @@ class Study:
         settings: ``KEY=VALUE`` texts over those of the file.
         allow_import: packages that a run in the study's directory, or one whose settings it begins
             with, may import, whoever has begun the run.
+        environment: the variables in which `VEDETTE_SET` is looked up, once for all trials; None:
+            this process's.
 
     Raises:
         SettingError: it cannot be read, or a key is wrong.
@@ -80,7 +88,12 @@ class Study:
     """
 
     def __init__(
-        self, path: Path, settings: Sequence[str] = (), *, allow_import: Collection[str] = ()
+        self,
+        path: Path,
+        settings: Sequence[str] = (),
+        *,
+        allow_import: Collection[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         if find_spec("optuna") is None:
             fix = "pip install 'vedette[optuna]'"
@@ -99,17 +112,25 @@ class Study:
         base: Table = {}
         if self.config.config:
             base = read_given(path.parent / self.config.config, allow_import)
-        own = merge_tables(self.config.settings, settings_table(settings))
-        self._base = merge_tables(base, own)
+        file = merge_tables(base, self.config.settings)
+        variables = os.environ if environment is None else environment
+        variable = settings_table(environment_settings(variables), ENVIRONMENT)
+        typed = settings_table(settings)
+        self._layers = [Layer("", file), Layer(ENVIRONMENT, variable), Layer("", typed)]
+        self._base = merge_tables(merge_tables(file, variable), typed)
 
     def table(self, params: Mapping[str, Any]) -> Table:
         """Return the settings of a trial, as a configuration file has them."""
-        settings = self._base
+        return merge_tables(self._base, self._space_table(params))
+
+    def _space_table(self, params: Mapping[str, Any]) -> Table:
+        """Return the parameters of a trial as a table."""
+        table: Table = {}
         for key, value in self._decoded(params).items():
             own: Table = {}
             set_value(own, key.split("."), value)
-            settings = merge_tables(settings, own)
-        return settings
+            table = merge_tables(table, own)
+        return table
 
     def configure(
         self, params: Mapping[str, Any], seed: int | None = None, saved: Path | None = None
@@ -126,10 +147,16 @@ class Study:
         """
         table = self.table(params) | ({} if seed is None else {"seed": seed})
         try:
-            allowed = self._allow_import
-            return load_config(table=table, saved=saved, allow_import=allowed, fit="here").config
+            return load_config(
+                table=table,
+                environment={},  # it is in the table
+                saved=saved,
+                allow_import=self._allow_import,
+                fit="here",
+            ).config
         except (SettingError, ManySettingsError) as error:
-            raise_errors([e if e.source else e.within(str(self.path)) for e in error.errors])
+            errors = add_sources(error, [*self._layers, Layer("", self._space_table(params))])
+            raise_errors([e if e.source else e.within(str(self.path)) for e in errors])
             raise
 
     def ends(self) -> Iterator[dict[str, Any]]:
@@ -139,6 +166,28 @@ class Study:
         for key, space in self.space.items():
             for value in _ends(space)[1:]:
                 yield {**first, key: value}
+
+    def check_ranges(self) -> None:
+        """Check that no range of fractions is for a key of whole numbers: the ends of one may be
+        whole, and a trial between them would fail.
+
+        Raises:
+            SettingError: names the key and the fix.
+        """
+        first = next(self.ends())
+        for key, space in self.space.items():
+            value = _fraction(space)
+            if value is None:
+                continue
+            try:
+                self.configure({**first, key: value})
+            except (SettingError, ManySettingsError) as error:
+                for one in error.errors:
+                    if one.key == key:
+                        why = f"it has {value:g} between its ends, and {key} {one.why}"
+                        fix = "write low, high and step as whole numbers, without a point"
+                        wrong = SettingError(f"space.{key}", why, fix, source=str(self.path))
+                        raise wrong from error
 
     def described(self) -> str:
         """Return all that makes trials comparable, as JSON."""
@@ -203,8 +252,17 @@ def _distribution(key: str, table: Table) -> BaseDistribution:
     kind: type[_Choices | _Range] = _Choices if "choices" in table else _Range
     dimension = _validated(kind, table, f"space.{key}")
     if isinstance(dimension, _Choices):
-        return CategoricalDistribution([_label(choice) for choice in dimension.choices])
-    numbers = (dimension.low, dimension.high, dimension.step or 1)
+        labels = [_label(choice) for choice in dimension.choices]
+        for place, label in enumerate(labels):
+            if label in labels[:place]:  # Optuna takes 1, 1.0 and true for one
+                other = dimension.choices[labels.index(label)]
+                why = f"{other!r} and {dimension.choices[place]!r} are the same choice"
+                raise SettingError(f"space.{key}", why, "leave one out")
+        return CategoricalDistribution(labels)
+    if not (math.isfinite(dimension.low) and math.isfinite(dimension.high)):
+        why = f"{dimension.low} to {dimension.high} has no end"
+        raise SettingError(f"space.{key}", why, "give finite numbers")
+    numbers = (dimension.low, dimension.high, 1 if dimension.step is None else dimension.step)
     try:
         if all(isinstance(number, int) for number in numbers):
             low, high, step = map(int, numbers)
@@ -222,6 +280,20 @@ def _ends(space: BaseDistribution) -> list[Any]:
         return list(space.choices)
     assert isinstance(space, FloatDistribution | IntDistribution)
     return [space.low, space.high]
+
+
+def _fraction(space: BaseDistribution) -> float | None:
+    """Return a value of a range that is no whole number; None if it has none."""
+    from optuna.distributions import FloatDistribution
+
+    if not isinstance(space, FloatDistribution) or space.single():
+        return None
+    if space.step is not None:
+        value = space.low + space.step
+    else:
+        middle = (space.low + space.high) / 2
+        value = middle if middle % 1 else middle + min(0.5, (space.high - space.low) / 4)
+    return value if value % 1 else None
 
 
 def _label(choice: object) -> bool | int | float | str:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vedette.reports.configurations import flatten
-from vedette.sweep.directory import JOURNAL, STUDY_LOCK
 from vedette.sweep.study import Study
 from vedette_rl.storage.system import lock_file
 from vedette_services.errors import UsageError
+from vedette_services.run.sweep_files import JOURNAL, STUDY_LOCK
 
 if TYPE_CHECKING:
     import optuna

@@ -19,7 +19,6 @@ import tomli_w
 
 from vedette.local.daemons import daemon_command
 from vedette.reports.record import EVALUATION
-from vedette.sweep.directory import JOURNAL, STUDY_LOCK
 from vedette.sweep.jobs import Jobs, Trial, TrialOutcome
 from vedette.sweep.study import Study
 from vedette.sweep.study_journal import POINTS, Workers, locked, open_study
@@ -32,13 +31,13 @@ from vedette_services.host.processes import StopSignals
 from vedette_services.run.outcome import read_summary
 from vedette_services.run.prepare import settings_to_resume
 from vedette_services.run.start import RESUME, Start
+from vedette_services.run.sweep_files import BEST, JOURNAL, STUDY_LOCK, WORKERS
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import is_over, stop_progress
 
 if TYPE_CHECKING:
     import optuna
 
-BEST = "best.toml"
 _STATES = {
     "COMPLETE": "complete",
     "PRUNED": "stopped early",
@@ -129,7 +128,7 @@ class StudyRunner:
         self._start = start
         self._jobs = Jobs(out, jobs, start, say, command, known)
         self._study = open_study(study, out)
-        self._workers = Workers(out / "workers")
+        self._workers = Workers(out / WORKERS)
         self._active: list[_Active] = []
         self._next_look = 0.0
 

@@ -38,6 +38,18 @@ FORMAT_VERSION = 1
 _HEADER = "header"
 _MODEL = "model/"
 _ZIP_MAGIC = b"PK"
+_NO_HEADER = "arrays without the header of a policy"
+_GIVE = (
+    "give a file that `vedette export --format safetensors` (or numpy) wrote, or a run's directory"
+)
+_OTHER_FILES = {
+    ".onnx": "it is for programs that read ONNX, and is not read back",
+    ".py": "it is a Python program",
+    ".toml": "it is a configuration",
+    ".zip": "it is an archive, and no policy of ours",
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".pkl"), "it is of another program"),
+}
+"""What a file that holds no policy of ours is by its name's ending."""
 
 Allowed = bool | Collection[str]
 """What a file may import: everything, nothing, or the modules of these packages."""
@@ -267,7 +279,8 @@ def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFil
             raise PolicyFileError(path, f"{why}, wrote it: install that version") from e
         raise PolicyFileError(path, f"its agent's {key}: {first['msg']}") from e
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as e:
-        raise PolicyFileError(path, f"it is torn or foreign ({e})") from e
+        what = _OTHER_FILES.get(path.suffix.lower()) or f"it is torn or of another program ({e})"
+        raise PolicyFileError(path, f"{what}; {_GIVE}") from e
 
 
 def write_numpy(file: IO[bytes], policy: PolicyFile) -> None:
@@ -290,6 +303,8 @@ def _read_numpy(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:
     # numpy leaves a file that it opened itself open where it finds it torn
     with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         # Files that were written with numpy before 2.1 may have an array `allow_pickle`, too.
+        if _HEADER not in file.files:
+            raise ValueError(_NO_HEADER)
         names = [name for name in file.files if name.startswith(_MODEL)]
         arrays = {name.removeprefix(_MODEL): file[name] for name in names}
         return file[_HEADER].tobytes().decode(), arrays
@@ -300,7 +315,9 @@ def _read_safetensors(path: Path) -> tuple[str, dict[str, NDArray[Any]]]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            header = (file.metadata() or {})[_HEADER]
+            header = (file.metadata() or {}).get(_HEADER)
+            if header is None:
+                raise ValueError(_NO_HEADER)
             return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as e:
         raise ValueError(str(e)) from e

@@ -165,7 +165,7 @@ def load_config(
         set_value(typed, ["agent", "name"], agent)
     layers = [
         Layer(str(path), read_given(path, allow_import) if path is not None else {}),
-        Layer(ENVIRONMENT, settings_table(environment_settings(variables))),
+        Layer(ENVIRONMENT, settings_table(environment_settings(variables), ENVIRONMENT)),
         Layer("", dict(table or {})),
         Layer("", typed),
         Layer("", settings_table(settings)),

@@ -55,7 +55,7 @@ from vedette_services.run.replay_layout import (
     replay_directory,
 )
 from vedette_services.run.replay_room import describe_smaller, layout_space
-from vedette_services.run.run_files import entries_of_others
+from vedette_services.run.run_files import entries_of_others, find_writing_run
 from vedette_services.run.snapshot_directory import snapshot_root
 from vedette_services.run.start import Start
 from vedette_services.status.records import status_records_bytes
@@ -290,11 +290,14 @@ def _refuse_others(run: RunDirectory, others: list[str]) -> SettingError:
 
 
 def check_writable(out: Path) -> None:
-    """Refuse a directory that this user may not make or write.
+    """Refuse a directory that this user may not make or write, and a new one among a run's files.
 
     Raises:
         SettingError: gives the reason.
     """
+    if (run := find_writing_run(out)) is not None and not RunDirectory(out).is_ours:
+        why = f"the run {run} keeps files of its own there"
+        raise SettingError(f"--out {out}", why, "name another folder")
     place = out
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -123,8 +123,8 @@ def _read_initial_model(config: LearnerConfig) -> LoadedCheckpoint:
     run = Path(config.init_from or "")
     which = config.init_checkpoint
     if not run.is_dir():
-        fix = "name a run's directory"
-        raise SettingError("learner.init_from", f"{run}: there is no such folder", fix)
+        why = "it is a file, and a run is a folder" if run.exists() else "there is no such folder"
+        raise SettingError("learner.init_from", f"{run}: {why}", "name a run's directory")
     checkpoints = Checkpoints(run / "checkpoints", keep=1)
     best = run / "best"
     with config_errors("learner.init_from", "name another model"):

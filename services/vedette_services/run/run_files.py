@@ -6,6 +6,7 @@ from those of others, which are never overwritten or erased.
     RunDirectory(out).is_ours          # it has the run.json that the first start wrote first
     foreign_files(run.checkpoints)     # what lies there and no run wrote
     erase_written(run.checkpoints)     # files of the run alone; the folder only where it is empty
+    find_writing_run(file)             # the run that writes this file; None if none does
 """
 
 from __future__ import annotations
@@ -51,6 +52,24 @@ _WRITTEN = {
 }
 FOLDERS = tuple(name for name in _WRITTEN if name != "source")
 """The folders of a run that `--fresh --force` erases."""
+
+_OWN = frozenset(
+    {
+        *FILES,
+        *FOLDERS,
+        "config.toml",
+        "config.new-best.toml",
+        "config.new-replay.toml",
+        "run.json",
+        "lock",
+        "claim",
+        "learner.json",
+        "log",
+    }
+)
+"""All that a run has in its directory. Videos are not the run's: `vedette eval` puts them there."""
+_MARKS = ("run.json", "summary.json", "events.jsonl")
+"""Any of these makes a folder a run's, also one from which others were lost."""
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _WRITTEN.items()}
 _UNFINISHED = re.compile(rf"(?:.*/)?{UNFINISHED_NAME}(/.*)?")
@@ -205,3 +224,27 @@ def check_report_file(page: Path) -> None:
     if page.exists() and not is_report(page):
         fix = "name another file with `vedette report --out`, or rename this one"
         raise SettingError(str(page), "`vedette report` did not write this file", fix)
+
+
+# Outputs of commands
+
+
+def find_writing_run(place: Path) -> Path | None:
+    """Return the run that writes a file or folder, or the folder that it is in; None if none does.
+
+    Args:
+        place: it need not exist. Links are followed, too.
+    """
+    given = Path(os.path.abspath(place))  # noqa: PTH100 - normalizes ".." and follows no link
+    for path in (given, place.resolve()):
+        for folder in path.parents:
+            if path.relative_to(folder).parts[0] in _OWN and _is_marked(folder):
+                return folder
+    return None
+
+
+def _is_marked(folder: Path) -> bool:
+    if any((folder / name).is_file() for name in _MARKS):
+        return True
+    parts = (folder / "checkpoints", folder / "best")
+    return (folder / "config.toml").is_file() and any(part.is_dir() for part in parts)

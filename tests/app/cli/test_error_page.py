@@ -273,7 +273,17 @@ PLACES = [
         "run --out arun --fresh",
         "--fresh: arun holds a run; add --force to erase it, or choose another --out",
     ),
-    ("eval nothing", "nothing: there is no such folder"),
+    (
+        "eval nothing.npz",
+        "nothing.npz: there is no such run or file; name a run's directory, an exported policy or "
+        "hf://USER/NAME",
+    ),
+    ("export file --format numpy --out x", "file: it is a file, and a run is a folder"),
+    ("report arun/config.toml", "arun/config.toml: it is a file, and a run is a folder; name arun"),
+    (
+        "run --init-from file",
+        "learner.init_from: ...file: it is a file, and a run is a folder; name a run's directory",
+    ),
     ("eval folder", "folder: not a run's directory: it has no config.toml"),
     ("report folder", "folder: not a run's directory: it has no config.toml, and no run below it"),
     (

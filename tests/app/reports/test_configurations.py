@@ -210,24 +210,78 @@ def test_rows_of_a_baseline_may_have_any_order(tmp_path: Path) -> None:
     assert found["env_steps"] == 300.0
 
 
+HEAD = f"{','.join(BASELINE_COLUMNS)}\n"
+
+
 def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"
-    for text in (
-        "a,b\n1,2\n",
-        "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,x,2,3,4\n",
-        "label,seed,env_steps,opt_steps,wall_s,return_mean\na,1,nan,2,3,4\n",
-    ):
+    for text in ("a,b\n1,2\n", "", HEAD.replace(",", ";")):
         table.write_text(text)
         with pytest.raises(
             SettingError, match="not a table of evaluations; needs label, seed, env_steps"
         ):
             report_statistics([tmp_path / "run", table])
-    with pytest.raises(SettingError):
+    with pytest.raises(SettingError, match=r"nowhere\.csv: no such file$"):
         report_statistics([tmp_path / "nowhere.csv"])
-    table.write_text(f"{','.join(BASELINE_COLUMNS)}\n")
-    with pytest.raises(SettingError, match=r"other\.csv: no evaluation in it; name a run"):
-        write_report([table], tmp_path / "x.html")
+    table.write_bytes(f"{HEAD}a,1,1,2,3,4\n".encode("utf-16"))
+    with pytest.raises(SettingError, match=r"other\.csv: it is no text in UTF-8; save it as such"):
+        report_statistics([table])
+    table.write_text(HEAD)
+    for given in ([table], [tmp_path / "run", table]):
+        with pytest.raises(SettingError, match=r"other\.csv: no evaluation in it; name a run"):
+            write_report(given, tmp_path / "x.html")
+
+
+_STEPS = "a whole number from 0 to 9,007,199,254,740,992, with a decimal point"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            "a,1,300,2,3,5,7",  # 5,7 as German has it
+            "7 values under 6 names: a,1,300,2,3,5,7; write numbers with a decimal point, and a "
+            "text with commas in quotes",
+        ),
+        (
+            "a,1,300,2,3",
+            "5 values under 6 names: a,1,300,2,3; write numbers with a decimal point, and a text "
+            "with commas in quotes",
+        ),
+        ('a,1,300,2,3,"5,7"', "return_mean is '5,7'; write a number, with a decimal point"),
+        ("a,1,x,2,3,4", f"env_steps is 'x'; write {_STEPS}"),
+        ("a,1,nan,2,3,4", f"env_steps is 'nan'; write {_STEPS}"),
+        ("a,1,1e23,2,3,4", f"env_steps is '1e23'; write {_STEPS}"),
+        ("a,1,2,-1,3,4", f"opt_steps is '-1'; write {_STEPS}"),
+        ("a,1,2,0.5,3,4", f"opt_steps is '0.5'; write {_STEPS}"),
+        (
+            "a,1,2,3,inf,4",
+            "wall_s is 'inf'; write a number from 0 on, with a decimal point",
+        ),
+    ],
+)
+def test_a_value_that_a_baseline_cannot_have_is_named_with_its_line(
+    tmp_path: Path, row: str, said: str
+) -> None:
+    table = tmp_path / "other.csv"
+    table.write_text(f"{HEAD}a,1,100,1,1,5.0\n{row}\n")
+    with pytest.raises(SettingError) as refused:
+        report_statistics([table])
+    assert str(refused.value) == f"{table}, line 3: {said}"
+
+
+def test_a_table_of_another_program_may_begin_with_a_mark(tmp_path: Path) -> None:
+    table = tmp_path / "OTHER.CSV"
+    table.write_text(f"{HEAD}a,1,1e2,1,1,5.5\n", encoding="utf-8-sig")
+    (found,) = report_statistics([table])
+    assert (found["name"], found["eval_last"]["iqm"]) == ("a", 5.5)
+
+
+def test_a_folder_of_runs_may_be_named_like_a_table(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs.csv" / "seed-0")
+    (found,) = report_statistics([tmp_path / "runs.csv"])
+    assert found["runs"] == 1
 
 
 def test_the_command_prints_the_statistics_as_json(

@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 from run_directories import new_run
 
-from vedette.sweep import Sweep, describe_starts, parse_sweep, plan_starts, plan_trials
-from vedette.sweep.directory import CONFIGURED
+from vedette.sweep import (
+    Sweep,
+    describe_starts,
+    exit_status,
+    parse_sweep,
+    plan_starts,
+    plan_trials,
+)
 from vedette.sweep.jobs import Trial, describe_result
 from vedette_services.config import RunConfig, StopConfig, load_config, write_config
 from vedette_services.config.loading import LoadedConfig
 from vedette_services.errors import ConfigError, SettingError, UsageError
 from vedette_services.run.start import RESUME, Start
+from vedette_services.run.sweep_files import CONFIGURED
 from vedette_services.status.schema import decode
 from vedette_services.status.status import Status
 from vedette_services.status.stop_conditions import is_over
@@ -70,8 +77,11 @@ def test_a_trial_that_exists_keeps_its_settings(tmp_path: Path) -> None:
 
 def folders(out: Path, key: str, *values: str) -> dict[str, str]:
     """The folder of each value that is swept."""
-    config = configure({}, None)
-    trials = plan_trials(lambda *_: config, out, sweep={key: values})
+
+    def configured(changes: Mapping[str, Any], _: Path | None) -> LoadedConfig:
+        return configure({"env.kwargs.swept": json.dumps(changes.get(key, ""))}, None)
+
+    trials = plan_trials(configured, out, sweep={key: values})
     return {trial.changes[key]: trial.name.removesuffix("/seed-0") for trial in trials}
 
 
@@ -165,6 +175,55 @@ def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Pa
         plan_trials(configure, tmp_path)
     new_run(tmp_path / "seed-0", config_of({}))
     assert len(plan_trials(configure, tmp_path, seeds=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("seeds", "sweep", "said"),
+    [
+        (
+            1,
+            {"agent.learning_rate": ["1e-3", "1e-3"]},
+            "with seed 0, agent.learning_rate=1e-3 is there twice; leave one out",
+        ),
+        (
+            1,
+            {"agent.n_step": ["1", "2"], "agent.learning_rate": ["1e-3", "0.001"]},
+            "with seed 0, agent.n_step=1,agent.learning_rate=1e-3 and "
+            "agent.n_step=1,agent.learning_rate=0.001 are the same; leave one out",
+        ),
+        (
+            2,
+            {"seed": ["1", "2"]},
+            "with seed 2, seed=2 and seed=1 are the same; sweep seed or give a number of seeds, "
+            "not both",
+        ),
+    ],
+)
+def test_trials_that_would_train_the_same_are_refused(
+    tmp_path: Path, seeds: int, sweep: dict[str, list[str]], said: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        plan_trials(configure, tmp_path / "out", seeds=seeds, sweep=sweep)
+    assert str(error.value) == f"sweep: {said}"
+    assert not (tmp_path / "out").exists()
+
+
+def test_swept_seeds_that_lie_apart_may_be_counted(tmp_path: Path) -> None:
+    trials = plan_trials(configure, tmp_path, seeds=2, sweep={"seed": ["1", "10"]})
+    assert sorted(trial.config.seed for trial in trials) == [1, 2, 10, 11]
+
+
+def test_the_failure_of_one_of_two_trials_with_one_name_is_kept(tmp_path: Path) -> None:
+    config = config_of({})
+    trials = [Trial("seed-0", config, tmp_path / place) for place in ("a", "b")]
+
+    def command(*arguments: str) -> list[str]:
+        fails = arguments[arguments.index("--out") + 1] == str(tmp_path / "a")
+        return [sys.executable, "-c", f"raise SystemExit({3 if fails else 0})"]
+
+    outcomes = Sweep(trials, tmp_path, command=command).run()
+    assert [outcome.status for outcome in outcomes] == [3, 0]
+    assert exit_status(outcomes) == 3
 
 
 def test_a_folder_of_somebody_else_takes_no_sweep(tmp_path: Path) -> None:

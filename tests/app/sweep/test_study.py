@@ -60,11 +60,43 @@ def test_its_settings_lie_over_those_of_a_file_beside_it(tmp_path: Path) -> None
     assert (found.seed, found.stop.max_env_steps, found.stop.max_opts) == (5, 2000, 8)
 
 
+def test_the_variables_settings_are_read_once_and_are_part_of_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over those of the file, under those of the command, as at any start."""
+    plain = study(tmp_path)
+    variables = {"VEDETTE_SET": "agent.n_step=2 stop.max_env_steps=77 seed=5"}
+    found = Study(tmp_path / "study.toml", ["seed=7"], environment=variables)
+    config = found.configure(PARAMS)
+    assert (config.agent.n_step, config.stop.max_env_steps, config.seed) == (2, 77, 7)
+    monkeypatch.setenv("VEDETTE_SET", "agent.n_step=1")  # of another host, or a later start
+    assert found.configure(PARAMS) == config
+    assert plain.configure(PARAMS).agent.n_step != 1
+    assert found.described() != plain.described()
+    assert configured(table=found.table(PARAMS), fit="here") == config  # what best.toml has
+
+
+def test_a_wrong_setting_of_the_variable_is_said_to_be_its(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(GOOD)
+    found = Study(tmp_path / "study.toml", environment={"VEDETTE_SET": "seed=x agent.n_step=0"})
+    with pytest.raises(ManySettingsError) as refused:
+        found.configure({**PARAMS, "agent.batch_size": 0})
+    texts = [str(error) for error in refused.value.errors]
+    assert sorted(text.partition(": ")[0] for text in texts) == sorted(
+        ["VEDETTE_SET", "VEDETTE_SET", str(tmp_path / "study.toml")]
+    )
+
+
 def test_every_choice_and_both_ends_of_ranges_are_checked(tmp_path: Path) -> None:
     ends = list(study(tmp_path).ends())
     assert {end["agent.batch_size"] for end in ends} == {32, 64}
     assert {end["agent.hidden_sizes"] for end in ends} == {"[16]", "[32, 32]"}
     assert len(ends) == 5
+
+
+@pytest.mark.parametrize("batch", ["low = 32, high = 64", "low = 32.0, high = 96.0, step = 32.0"])
+def test_ranges_of_numbers_that_their_keys_take_pass(tmp_path: Path, batch: str) -> None:
+    study(tmp_path, GOOD.replace("low = 32, high = 64, step = 32", batch)).check_ranges()
 
 
 def test_the_table_of_a_trial_is_a_configuration_file(tmp_path: Path) -> None:
@@ -94,7 +126,13 @@ def test_the_study_of_the_documentation_can_be_run(tmp_path: Path) -> None:
         (("low = 1e-4, ", ""), "space.agent.learning_rate.low: is missing"),
         (("low = 1e-4", 'low = "a"'), "space.agent.learning_rate.low: must be a whole number or "),
         (("log = true", "logarithmic = true"), "space.agent.learning_rate.logarithmic: unknown"),
+        (("step = 32", "step = 0"), "space.agent.batch_size: `step > 0` must hold"),
+        (
+            ("high = 1e-2", "high = inf"),
+            "learning_rate: 0.0001 to inf has no end; give finite",
+        ),
         (("{choices = [5, 10]}", "5"), "space.learner.sync_interval: must be a table, not 5"),
+        (("[5, 10]", "[5, 10, 5]"), "sync_interval: 5 and 5 are the same choice; leave one out"),
     ],
 )
 def test_what_is_wrong_in_it_is_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:
@@ -132,6 +170,16 @@ def test_without_the_extra_it_is_refused_with_what_to_install(
         (GOOD.replace("learning_rate", "lerning_rate"), "did you mean agent.learning_rate?"),
         (GOOD.replace("low = 1e-4", "low = 0.0").replace(", log = true", ""), "must be more than"),
         (GOOD.replace("max_env_steps = 2000, ", ""), "set stop.max_env_steps"),
+        (
+            GOOD.replace("high = 64, step = 32", "high = 64.0"),
+            "study.toml: space.agent.batch_size: it has 48.5 between its ends, and "
+            "agent.batch_size must be a whole number, not 48.5; write low, high and step as whole "
+            "numbers, without a point",
+        ),
+        (
+            GOOD.replace("high = 64, step = 32", "high = 64, step = 0.5"),
+            "it has 32.5 between its ends",
+        ),
     ],
 )
 def test_the_command_refuses_it_before_anything_starts(

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from exported_policies import CASES, IMAGE, PARTS, VECTOR, observations, original, policy_file
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
 from vedette_rl.agents.registry import BUILT_IN, agent_kind
 from vedette_rl.core import ModelInfo
@@ -256,6 +256,45 @@ def test_what_is_no_policy_is_refused_in_one_line(tmp_path: Path, content: bytes
     with pytest.raises(PolicyFileError, match="cannot read policy") as refused:
         load_policy(path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (
+            "policy.onnx",
+            b"\x08\x09\x12\x07pytorch",
+            "it is for programs that read ONNX, and is not",
+        ),
+        ("policy.py", b"import torch\n" * 9, "it is a Python program"),
+        ("config.toml", b"seed = 3\n" * 9, "it is a configuration"),
+        ("model.zip", npz(data=np.zeros(3)), "it is an archive, and no policy of ours"),
+        ("model.PT", npz(data=np.zeros(3)), "it is of another program"),
+        (
+            "replay.npz",
+            npz(obs=np.zeros(3)),
+            "it is torn or of another program (arrays without the header of a policy)",
+        ),
+        (
+            "state.safetensors",
+            save({"w": np.zeros(3)}),
+            "it is torn or of another program (arrays without the header of a policy)",
+        ),
+    ],
+)
+def test_what_a_file_is_and_what_to_give_instead_is_said(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(PolicyFileError) as refused:
+        load_policy(path)
+    text = str(refused.value)
+    assert text.startswith(f"cannot read policy {path}: {said}")
+    assert text.endswith(
+        "; give a file that `vedette export --format safetensors` (or numpy) wrote, or a run's "
+        "directory"
+    )
 
 
 def test_the_numpy_form_has_header_and_model_whatever_numpy_writes_it(

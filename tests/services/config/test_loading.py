@@ -9,7 +9,7 @@ from vedette_services.config import RunConfig, load_config, read_config, write_c
 from vedette_services.config.contradictions import contradictions
 from vedette_services.config.loading import complete_config
 from vedette_services.config.presets import preset_names, read_preset
-from vedette_services.errors import ConfigError
+from vedette_services.errors import ConfigError, UsageError
 
 
 def loaded(*settings: str, env: str | None = None, agent: str | None = None) -> RunConfig:
@@ -81,6 +81,11 @@ def test_a_vector_form_does_not_inherit_what_only_a_presets_wrappers_need() -> N
 
 def test_a_preset_can_be_left_out() -> None:
     assert loaded("preset=none").stop.target_return is None
+
+
+def test_a_text_of_the_variable_that_is_no_setting_is_said_to_be_its() -> None:
+    with pytest.raises(UsageError, match=r"^VEDETTE_SET lr: write KEY=VALUE"):
+        load_config(environment={"VEDETTE_SET": "seed=1 lr"})
 
 
 def test_layers_win_in_their_order(tmp_path: Path) -> None:
