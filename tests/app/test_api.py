@@ -10,7 +10,8 @@ import pytest
 import vedette
 from vedette import api
 from vedette.live import LineView
-from vedette_rl.recording import CsvRecorder
+from vedette_rl.core import Record
+from vedette_rl.recording import CsvRecorder, TeeRecorder
 from vedette_services.actors.outbox.settings import OutboxSettings
 from vedette_services.errors import (
     KeysError,
@@ -30,6 +31,35 @@ SMALL = {
     "evaluation": {"episodes": 2},
     "stop": {"max_opts": 60},
 }
+
+
+class BrokenRecorder(TeeRecorder):
+    """Fails in its first record, and when it is closed."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__()
+
+    def write(self, record: Record, step: int) -> None:
+        raise ValueError("it cannot write")
+
+    def close(self) -> None:
+        raise ValueError("it cannot close")
+
+
+def test_the_error_of_a_recorder_is_not_hidden_by_another_one_at_its_end(tmp_path: Path) -> None:
+    learner = {**SMALL["learner"], "recorders": [f"{__name__}:BrokenRecorder", "jsonl"]}
+    with pytest.raises(Exception, match="it cannot write") as failed:
+        api.train(env="CartPole-v1", out=tmp_path, in_process=True, **{**SMALL, "learner": learner})
+    said = [str(failed.value), *getattr(failed.value, "__notes__", ())]
+    assert any("it cannot close" in text for text in said)
+    assert "config" in (tmp_path / "records.jsonl").read_text()
+
+
+def test_a_recorder_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    learner = {**SMALL["learner"], "recorders": ["csv", "jsonl", "csv"]}
+    with pytest.raises(UsageError, match=r"learner.recorders: names csv more than once") as refused:
+        api.train(env="CartPole-v1", out=tmp_path, in_process=True, **{**SMALL, "learner": learner})
+    assert """set 'learner.recorders=["csv", "jsonl"]'""" in str(refused.value)
 
 
 @pytest.fixture(scope="module")
