@@ -208,6 +208,18 @@ CONFIGURATION = [
         "b.toml: only one configuration file is allowed, and a.toml is given already",
     ),
     ("run --set nonsense", "--set nonsense: write KEY=VALUE, such as learner.sync_interval=100"),
+    (
+        "collect --env CartPole-v1 --out x --min-return nan",
+        "invalid value for '--min-return': must be finite; ...",
+    ),
+    (
+        "collect --env CartPole-v1 --out x --min-return=-inf",
+        "invalid value for '--min-return': must be finite; ...",
+    ),
+    ("stop runs/one --timeout inf", "invalid value for '--timeout': must be finite; ..."),
+    ("status runs/one --timeout inf", "invalid value for '--timeout': must be finite; ..."),
+    ("actors --learner here --wait inf", "invalid value for '--wait' ...: must be finite; ..."),
+    ("learner --linger nan", "invalid value for '--linger' ...: must be at least 0; ..."),
     ("run lr=1e-3", "lr: unknown key; did you mean agent.learning_rate?"),
     ("run replay.warmup=9", "replay.warmup: unknown key; did you mean learner.warmup_period?"),
     (
