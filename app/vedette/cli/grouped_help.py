@@ -31,6 +31,7 @@ class GroupedCommand(TyperCommand):
         Raises:
             typer.BadParameter: names the option.
         """
+        parameter: Any  # click's, as above
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             endless = value == math.inf and "inf:" in (getattr(parameter, "help", "") or "")

@@ -53,7 +53,7 @@ from vedette_services.config.settings import (
     Table,
     add_sources,
     dotted_items,
-    environment_settings,
+    environment_table,
     explain_errors,
     merge_tables,
     set_value,
@@ -168,7 +168,7 @@ def load_config(
         set_value(typed, ["agent", "name"], agent)
     layers = [
         Layer(str(path), read_given(path, allow_import) if path is not None else {}),
-        Layer(ENVIRONMENT, settings_table(environment_settings(variables))),
+        Layer(ENVIRONMENT, environment_table(variables)),
         Layer("", dict(table or {})),
         Layer("", typed),
         Layer("", settings_table(settings)),

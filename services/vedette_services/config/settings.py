@@ -96,6 +96,15 @@ def environment_settings(environment: Mapping[str, str]) -> list[str]:
         raise UsageError(f"{ENVIRONMENT}: {str(e).lower()}") from e
 
 
+def environment_table(environment: Mapping[str, str]) -> Table:
+    """The settings in the environment's variable as `settings_table` makes one; its errors name the
+    variable."""
+    try:
+        return settings_table(environment_settings(environment), ENVIRONMENT)
+    except SettingError as error:
+        raise error.within(ENVIRONMENT) from error
+
+
 def parse_value(text: str) -> Any:  # any value that TOML knows
     """A value as TOML writes it, or a number as other languages do, ``.001`` or ``1.e-3``; or else
     the text itself, so that texts need no quotes."""

@@ -121,7 +121,7 @@ ENVIRONMENTS = [
     ('run env.wrappers=["nope"]', "env.wrappers.0: 'nope' is not of the form module:Name"),
     (
         'run env.wrappers=["gymnasium.wrappers:Nope"]',
-        "env.id: cannot make environment 'CartPole-v1': 'gymnasium.wrappers:Nope' is no "
+        "env.wrappers.0: cannot make environment 'CartPole-v1': 'gymnasium.wrappers:Nope' is no "
         "gymnasium.Wrapper",
     ),
 ]
@@ -206,6 +206,15 @@ CONFIGURATION = [
     (
         "run a.toml b.toml",
         "b.toml: only one configuration file is allowed, and a.toml is given already",
+    ),
+    (
+        "actors --learner here --allow-import odd,pol",
+        "--allow-import odd,pol: it is no name of a package; write --allow-import odd "
+        "--allow-import pol",
+    ),
+    (
+        "eval run --allow-import my_pkg.envs:MyEnv",
+        "--allow-import my_pkg.envs:MyEnv: it is no name of a package; its package is my_pkg",
     ),
     ("run --set nonsense", "--set nonsense: write KEY=VALUE, such as learner.sync_interval=100"),
     (

@@ -124,6 +124,20 @@ def test_a_container_sets_many_keys_in_one_variable() -> None:
     assert settings_table(found) == {"seed": 3, "env": {"kwargs": {"name": "a b"}}}
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense", "VEDETTE_SET nonsense: write KEY=VALUE"),
+        ("seed=1 seed.x=2", "VEDETTE_SET: seed.x: seed is no table"),
+        ("env.kwargs.a=None", "VEDETTE_SET: env.kwargs.a: None is no value"),
+    ],
+)
+def test_what_is_wrong_in_the_variable_is_said_to_be_there(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        load_config(env="CartPole-v1", environment={"VEDETTE_SET": text})
+    assert str(refused.value).startswith(said)
+
+
 def test_an_unclosed_quote_in_the_variable_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="VEDETTE_SET"):
         environment_settings({"VEDETTE_SET": "a='b"})
