@@ -48,6 +48,7 @@ from vedette_rl.recording.reading import Curve as Curve
 from vedette_rl.replay.config import ReplayConfig as ReplayConfig
 from vedette_rl.replay.config import SourceConfig as SourceConfig
 from vedette_rl.settings.for_peers import is_learner_only
+from vedette_rl.settings.plain_values import user_path
 from vedette_services.actors.custom_loop import Actor as Actor
 from vedette_services.actors.outbox.settings import OutboxSettings as OutboxSettings
 from vedette_services.config import ActorsConfig as ActorsConfig
@@ -152,10 +153,11 @@ def train(
         in_process=in_process,
         allow_import=allow_import,
     )
-    saved = settings_to_resume(None if out is None else Path(out), start)
+    given = None if out is None else user_path(out)
+    saved = settings_to_resume(given, start)
     with EnvironmentProbe() as probe:
         loaded = _load(config, settings, saved, start, probe)
-        with out_or_new(None if out is None else Path(out), loaded.config) as run:
+        with out_or_new(given, loaded.config) as run:
             plan = plan_start(loaded.config, run, start, note=loaded.comment, probe=probe)
     view = _view(progress, plan)
     done = describe_already_done(plan.out, plan.config.stop, new_best=plan.new_best)
@@ -238,7 +240,7 @@ def train_seeds(
     _refuse_import("train_seeds")
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise ArgumentError(f"jobs={jobs!r}: a number of runs at a time, from 1 on, or None")
-    directory = without_links(Path(out))
+    directory = without_links(user_path(out))
     table = configuration_table(settings, shared=True)
     fit: ActorPlace = "in process" if in_process else "here"
     start = Start.of(
@@ -298,7 +300,7 @@ def _configure(
         own: dict[str, Any] = {}
         set_value(own, key.split("."), value)
         table = merge_tables(table, own)
-    file = None if path is None else Path(path)
+    file = None if path is None else user_path(path)
     if file is not None and file.suffix != ".toml" and not file.exists():
         raise SettingError(str(path), "no such file", f'an environment is env="{path}"')
     return load_config(
@@ -401,8 +403,8 @@ class Replay(RemoteReplay):
         **settings: Unpack[Settings],
     ) -> None:
         _refuse_import("Replay")
-        out = Path(run)
-        folder = None if keys is None else Path(keys)
+        out = user_path(run)
+        folder = None if keys is None else user_path(keys)
         start = Start.of(
             fresh=fresh,
             force=force,

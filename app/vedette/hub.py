@@ -19,6 +19,7 @@ from vedette.reports.statistics import bootstrap_interval, mean
 from vedette_rl.core import Evaluation
 from vedette_rl.errors import PolicyFileError
 from vedette_rl.number_format import format_bytes, format_clock, format_number
+from vedette_rl.settings.plain_values import user_path
 from vedette_rl.storage.atomic_files import json_text
 from vedette_services.config.saving import config_text
 from vedette_services.errors import NotARunError, ServicesError, UsageError
@@ -194,8 +195,11 @@ def pull_policy(place: str) -> Path:
 
 def local_policy(place: str | Path) -> Path:
     """Return the file of a policy, which is pulled if it is on the Hub."""
-    is_remote = isinstance(place, str) and place.startswith(SCHEME)
-    return pull_policy(str(place)) if is_remote else Path(place)
+    return pull_policy(str(place)) if _is_remote(place) else user_path(place)
+
+
+def _is_remote(place: str | Path) -> bool:
+    return isinstance(place, str) and place.startswith(SCHEME)
 
 
 def evaluate_place(
@@ -223,7 +227,7 @@ def evaluate_place(
     if not path.exists():
         fix = f"name a run's directory, an exported policy or {SCHEME}USER/NAME"
         raise NotARunError(path, "config.toml", fix, wanted="run or file")
-    if path == Path(place) and not path.is_file():
+    if not _is_remote(place) and not path.is_file():
         return evaluate_run(
             path,
             episodes=episodes,

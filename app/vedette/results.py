@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vedette.words_of_others import instead_of_result
 from vedette_rl.core import Evaluation, LoadedPolicy
 from vedette_rl.recording.reading import Curve, read_curves
+from vedette_rl.settings.plain_values import user_path
 from vedette_services.errors import ArgumentError, NotARunError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
@@ -69,7 +70,7 @@ def evaluate(
         episodes=episodes,
         seed=seed,
         checkpoint=_checkpoint_text(checkpoint),
-        video=Path(video) if video is not None else None,
+        video=user_path(video) if video is not None else None,
         allow_import=allow_import,
     )
     return evaluation
@@ -133,7 +134,7 @@ def push_policy(
 
     _check_episodes(episodes)
     return hub.push_policy(
-        Path(run),
+        user_path(run),
         repository,
         private=private,
         checkpoint=_checkpoint_text(checkpoint),
@@ -169,10 +170,11 @@ def export_policy(
     """
     from vedette import exporting
 
-    exporting.check_export("policy", format, Path(out))
-    finished = FinishedRun.open(Path(run), allow_import)
+    path = user_path(out)
+    exporting.check_export("policy", format, path)
+    finished = FinishedRun.open(user_path(run), allow_import)
     name = _checkpoint_text(checkpoint)
-    return exporting.export_policy(finished, format, Path(out), name).model.version
+    return exporting.export_policy(finished, format, path, name).model.version
 
 
 def export_replay(
@@ -200,9 +202,10 @@ def export_replay(
     """
     from vedette import exporting
 
-    exporting.check_export("replay", format, Path(out))
-    finished = FinishedRun.open(Path(run), allow_import)
-    return exporting.export_replay(finished, format, Path(out))
+    path = user_path(out)
+    exporting.check_export("replay", format, path)
+    finished = FinishedRun.open(user_path(run), allow_import)
+    return exporting.export_replay(finished, format, path)
 
 
 def status(
@@ -225,7 +228,7 @@ def status(
     """
     from vedette_services.status.client import ask_status
 
-    shown = ClientKeys.read(Path(keys)) if keys is not None else None
+    shown = ClientKeys.read(user_path(keys)) if keys is not None else None
     return ask_status(Address.parse(learner), timeout_s, shown)
 
 
@@ -259,9 +262,10 @@ def curves(run: Place) -> dict[str, Curve]:
     Raises:
         NotARunError: there is no such run.
     """
-    if not is_run(Path(run)):
-        raise NotARunError(Path(run), "run.json", "name the run's directory")
-    return read_curves(Path(run)).curves
+    path = user_path(run)
+    if not is_run(path):
+        raise NotARunError(path, "run.json", "name the run's directory")
+    return read_curves(path).curves
 
 
 def _check_episodes(episodes: object) -> None:

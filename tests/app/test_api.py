@@ -1,5 +1,7 @@
 """The command line as functions, on one small run."""
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,18 @@ import pytest
 import vedette
 from vedette import api
 from vedette.live import LineView
-from vedette_services.errors import NotARunError, NotInRunError, UsageError
+from vedette_rl.core import Record
+from vedette_rl.recording import CsvRecorder, TeeRecorder
+from vedette_services.actors.outbox.settings import OutboxSettings
+from vedette_services.errors import (
+    KeysError,
+    NotARunError,
+    NotInRunError,
+    RunOverError,
+    SettingError,
+    UsageError,
+)
+from vedette_services.run.learner_location import find_learner
 from vedette_services.run.outcome import read_summary
 
 SMALL = {
@@ -18,6 +31,35 @@ SMALL = {
     "evaluation": {"episodes": 2},
     "stop": {"max_opts": 60},
 }
+
+
+class BrokenRecorder(TeeRecorder):
+    """Fails in its first record, and when it is closed."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__()
+
+    def write(self, record: Record, step: int) -> None:
+        raise ValueError("it cannot write")
+
+    def close(self) -> None:
+        raise ValueError("it cannot close")
+
+
+def test_the_error_of_a_recorder_is_not_hidden_by_another_one_at_its_end(tmp_path: Path) -> None:
+    learner = {**SMALL["learner"], "recorders": [f"{__name__}:BrokenRecorder", "jsonl"]}
+    with pytest.raises(Exception, match="it cannot write") as failed:
+        api.train(env="CartPole-v1", out=tmp_path, in_process=True, **{**SMALL, "learner": learner})
+    said = [str(failed.value), *getattr(failed.value, "__notes__", ())]
+    assert any("it cannot close" in text for text in said)
+    assert "config" in (tmp_path / "records.jsonl").read_text()
+
+
+def test_a_recorder_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    learner = {**SMALL["learner"], "recorders": ["csv", "jsonl", "csv"]}
+    with pytest.raises(UsageError, match=r"learner.recorders: names csv more than once") as refused:
+        api.train(env="CartPole-v1", out=tmp_path, in_process=True, **{**SMALL, "learner": learner})
+    assert """set 'learner.recorders=["csv", "jsonl"]'""" in str(refused.value)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +107,51 @@ def test_a_policy_is_exported_and_acts(run: Path, tmp_path: Path) -> None:
         {"obs": np.zeros((1, 4), np.float32)}, explore=False
     )
     assert action.shape == (1,)
+
+
+def test_a_path_that_begins_with_a_tilde_is_in_the_users_home_in_every_function(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "mine.toml").write_text("no_such_key = 1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(here)
+
+    assert api.train(out="~/run", in_process=True).run == tmp_path / "run"
+    assert api.evaluate("~/run", episodes=1, video="~/first.gif").episodes == 1
+    assert (tmp_path / "first.gif").exists()
+    assert api.export_policy("~/run", Path("~/policy.npz")) > 0
+    assert api.evaluate("~/policy.npz", episodes=1).episodes == 1
+    assert api.load_policy("~/policy.npz") is not None
+    assert api.curves("~/run").keys() == api.curves(run).keys()
+    assert api.report("~/run", out="~/page.html") == tmp_path / "page.html"
+    assert api.Result(read_summary(run), run).report("~/again.html") == tmp_path / "again.html"
+    CsvRecorder("~/records.csv").close()
+    assert (tmp_path / "records.csv").exists()
+    OutboxSettings("~/outbox").open().close()
+    assert (tmp_path / "outbox").is_dir()
+
+    # The error of each names the place in the home.
+    where = re.escape(str(tmp_path))
+    with pytest.raises(SettingError, match=f"{where}/mine.toml: no_such_key"):
+        api.train("~/mine.toml", out="~/other")
+    with pytest.raises(UsageError, match=f"{where}/run"):
+        api.train_seeds(1, out="~/run", env="CartPole-v1")
+    with pytest.raises(NotInRunError, match=where):
+        api.export_replay("~/run", "~/replay.npz")
+    with pytest.raises(NotARunError, match=where):
+        api.push_policy("~/nowhere", "user/name")
+    with pytest.raises(KeysError, match=where):
+        api.status(keys="~/no-keys")
+    with pytest.raises(KeysError, match=where):
+        vedette.Actor(keys="~/no-keys")
+    with pytest.raises(KeysError, match=where):
+        vedette.Replay("~/loop", keys="~/no-keys", env="CartPole-v1", agent="dqn")
+    with pytest.raises(RunOverError, match=where):
+        find_learner("@~/run")
+    assert not [*here.iterdir()]
 
 
 def test_its_curves_and_its_events_are_there(run: Path) -> None:

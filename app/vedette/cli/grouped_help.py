@@ -5,9 +5,11 @@ An option names its group by typer's ``rich_help_panel``, as a command does in t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 Row = tuple[str, str]
@@ -20,7 +22,22 @@ LOGS = "Log and metrics"
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose options are printed in groups."""
+    """A command whose options are printed in groups, and whose numbers are finite."""
+
+    def invoke(self, ctx: Any) -> Any:  # click's: typer keeps it private
+        """Refuse a number that is not finite, and call the command. Infinity is a value of those
+        options alone whose help says what ``inf:`` is.
+
+        Raises:
+            typer.BadParameter: names the option.
+        """
+        parameter: Any  # click's, as above
+        for parameter in self.get_params(ctx):
+            value = ctx.params.get(parameter.name)
+            endless = value == math.inf and "inf:" in (getattr(parameter, "help", "") or "")
+            if isinstance(value, float) and not math.isfinite(value) and not endless:
+                raise typer.BadParameter("must be finite", ctx=ctx, param=parameter)
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # click's: typer keeps it private
         """Return options and arguments as they are declared: without more brackets around them."""

@@ -177,11 +177,27 @@ Learner = Annotated[
         help="The learner's address; @FILE: read it from a file; @RUN: the learner of that run.",
     ),
 ]
+
+
+def _check_allowed(packages: list[str] | None) -> list[str] | None:
+    """Refuse names that no package has, and say which packages are not here."""
+    if packages:
+        from vedette.cli.output import say
+        from vedette_services.config.import_permission import check_allowed, is_importable
+
+        check_allowed(packages)
+        for package in packages:
+            if not is_importable(package):
+                say(f"vedette: --allow-import {package}: there is no such package here", err=True)
+    return packages
+
+
 AllowImport = Annotated[
     list[str] | None,
     typer.Option(
         envvar="VEDETTE_ALLOW_IMPORT",
         metavar="PKG",
+        callback=_check_allowed,
         help="A package that the learner's run may import here; your own run's, too.",
         rich_help_panel=NETWORK,
     ),

@@ -46,6 +46,7 @@ from vedette_rl.number_format import (
     format_time,
 )
 from vedette_rl.recording.reading import CurveReader
+from vedette_rl.settings.plain_values import user_path
 from vedette_rl.storage.atomic_files import replace_file
 from vedette_rl.storage.checkpoints import Checkpoints
 from vedette_rl.storage.regular_files import open_regular
@@ -112,9 +113,9 @@ def write_comparison(
     runs: Iterable[str | Path], out: str | Path | None = None
 ) -> tuple[Path, list[Configuration]]:
     """Write the page as `write_report` does; return its file and what it compares."""
-    given = [Path(run) for run in runs]
+    given = [user_path(run) for run in runs]
     beside = given[0] if len(given) == 1 and given[0].is_dir() else Path()
-    path = beside / REPORT_FILE if out is None else Path(out)
+    path = beside / REPORT_FILE if out is None else user_path(out)
     if out is None:
         check_report_file(path)
     _check_report_output("--out", path, given, path.parent / REPORT_FILE)
@@ -136,7 +137,7 @@ def report_statistics(runs: Iterable[str | Path]) -> list[dict[str, Any]]:
     Raises:
         NotARunError: one of them holds no run.
     """
-    configurations = group_runs(_read([Path(run) for run in runs]))
+    configurations = group_runs(_read([user_path(run) for run in runs]))
     return statistics_of(configurations, spans_of(configurations))
 
 
@@ -148,8 +149,8 @@ def export_numbers(runs: Iterable[str | Path], out: str | Path) -> int:
         UsageError: the file is one of the tables, or a run's.
         SettingError: the file cannot be written.
     """
-    path = Path(out)
-    given = [Path(run) for run in runs]
+    path = user_path(out)
+    given = [user_path(run) for run in runs]
     _check_report_output("--csv", path, given)
     records = _read(given, read_all=True)
     try:

@@ -20,7 +20,7 @@ from vedette_services.config.settings import (
     Layer,
     Table,
     add_sources,
-    environment_settings,
+    environment_table,
     explain_errors,
     merge_tables,
     set_value,
@@ -114,7 +114,7 @@ class Study:
             base = read_given(path.parent / self.config.config, allow_import)
         file = merge_tables(base, self.config.settings)
         variables = os.environ if environment is None else environment
-        variable = settings_table(environment_settings(variables), ENVIRONMENT)
+        variable = environment_table(variables)
         typed = settings_table(settings)
         self._layers = [Layer("", file), Layer(ENVIRONMENT, variable), Layer("", typed)]
         self._base = merge_tables(merge_tables(file, variable), typed)

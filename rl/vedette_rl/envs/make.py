@@ -6,8 +6,8 @@ import copy
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -152,8 +152,9 @@ def _make_env(
         raise UnknownEnvironmentError(config.id, _explain_arguments(str(e))) from e
     if check:
         check_calls(env, config.id)
-    for wrapper in config.wrappers:
-        env = _wrap(env, wrapper, config, allow_import)
+    for place, wrapper in enumerate(config.wrappers):
+        with _errors_of_wrapper(place):
+            env = _wrap(env, wrapper, config, allow_import)
     env = convert_executed_actions(env)
     if config.frame_stack:
         env = stack_frames(env, config.frame_stack)
@@ -611,8 +612,19 @@ def find_environment(config: EnvConfig) -> None:
         UnknownEnvironmentError: nothing of that name can be imported here.
     """
     find_spec(config)
-    for wrapper in config.wrappers:
-        _find_wrapper(wrapper, config, None)
+    for place, wrapper in enumerate(config.wrappers):
+        with _errors_of_wrapper(place):
+            _find_wrapper(wrapper, config, None)
+
+
+@contextmanager
+def _errors_of_wrapper(place: int) -> Iterator[None]:
+    """Name a wrapper's key in its errors: they are not those of `env.id`."""
+    try:
+        yield
+    except UnknownEnvironmentError as error:
+        error.key = f"env.wrappers.{place}"
+        raise
 
 
 def count_stacked_frames(env: EnvDescription, config: EnvConfig) -> int:

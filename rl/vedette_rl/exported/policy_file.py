@@ -31,6 +31,7 @@ from vedette_rl.envs.stored_spaces import space_from_json, space_to_json
 from vedette_rl.errors import PolicyFileError, SpaceLayoutError, other_format
 from vedette_rl.import_by_name import find_import_names
 from vedette_rl.settings.later_keys import dump_for_files
+from vedette_rl.settings.plain_values import user_path
 from vedette_rl.storage.regular_files import open_regular, parse_json
 
 FORMAT = "vedette policy"
@@ -260,7 +261,7 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = Fals
 
 def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFile:
     """The contents of a file; arguments as of `load_policy`."""
-    path = Path(path)
+    path = user_path(path)
     if path.is_dir():
         fix = f"`vedette export {path} --format numpy --out policy.npz` writes the policy of a run"
         raise PolicyFileError(path, f"it is a folder, and no policy; {fix}")

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from vedette_rl.core import Record, Total
 from vedette_rl.errors import RecordingError
+from vedette_rl.settings.plain_values import user_path
 from vedette_rl.storage.regular_files import find_torn_line
 from vedette_rl.storage.write_errors import describe_write_error
 
@@ -134,12 +135,12 @@ class _LineRecorder(FileRecorder):
     """
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
-        self.path = Path(path)
+        self.path = user_path(path)
         with self._recording():
             if (begin := find_torn_line(self.path)) is not None:
                 os.truncate(self.path, begin)
                 log.warning("%s: its last record was half written, and is removed", path)
-        super().__init__(Path(path), "a", clock, encoding="utf-8", newline="")
+        super().__init__(self.path, "a", clock, encoding="utf-8", newline="")
 
     def _write_line(self, line: str) -> None:
         with self._recording():

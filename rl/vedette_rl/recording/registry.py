@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +34,31 @@ def make_recorders(names: Sequence[str], run: Path) -> list[Recorder]:
         UnknownNameError: one is not there, or is no `Recorder`.
         RecordingError: a file cannot be written.
     """
-    return [_make(name, run) for name in names]
+    made: list[Recorder] = []
+    try:
+        made.extend(_make(name, run) for name in names)  # those before an error are in it
+    except Exception as error:
+        close_after(error, TeeRecorder(made))
+        raise
+    return made
+
+
+def close_after(error: Exception, recorder: Recorder) -> None:
+    """Close a recorder because of an error, which stays the one that is told: what closing raises
+    is a note of it."""
+    try:
+        recorder.close()
+    except Exception as other:  # noqa: BLE001 - a recorder of the user raises anything
+        note_error(error, other, "when it was closed")
+
+
+def note_error(error: BaseException, other: Exception, when: str) -> None:
+    """Add another error, with its own notes, to the one that is raised, unless it says the same."""
+    if str(other) == str(error):
+        return
+    error.add_note(f"{when}, too: {type(other).__name__}: {other}")
+    for note in getattr(other, "__notes__", ()):
+        error.add_note(note)
 
 
 def _make(name: str, run: Path) -> Recorder:
@@ -74,14 +97,27 @@ class _Forwarder:
 
 
 class TeeRecorder(_Forwarder):
-    """Gives everything to each of several recorders, which it closes; without one, drops it."""
+    """Gives everything to each of several recorders, which it closes; without one, drops it.
+
+    One that fails keeps nothing from the others: the first error is raised once all were called,
+    with those of later ones as its notes.
+    """
 
     def __init__(self, recorders: Sequence[Recorder] = ()) -> None:
         self._recorders = tuple(recorders)
 
     def _forward(self, call: Callable[[Recorder], None]) -> None:
+        first: Exception | None = None
         for recorder in self._recorders:
-            call(recorder)
+            try:
+                call(recorder)
+            except Exception as error:  # noqa: BLE001 - a recorder of the user raises anything
+                if first is None:
+                    first = error
+                else:
+                    note_error(first, error, "another recorder failed")
+        if first is not None:
+            raise first
 
 
 class SurvivingRecorder(_Forwarder):
@@ -132,10 +168,11 @@ class SurvivingRecorder(_Forwarder):
 
     def _drop_failed(self, error: RecordingError) -> None:
         if self._recorder is not None:
-            with contextlib.suppress(RecordingError):  # the same failure: its buffer is not empty
-                self._recorder.close()
+            failed = self._recorder
             self._recorder = None
+            close_after(error, failed)  # mostly the same failure: its buffer is not empty
         self._open_at = self._clock() + self._reopen_after_s
         if not self._failing:
-            log.warning("%s; training goes on, and recording is tried again", error)
+            said = "; ".join([str(error), *getattr(error, "__notes__", ())])
+            log.warning("%s; training goes on, and recording is tried again", said)
         self._failing = True

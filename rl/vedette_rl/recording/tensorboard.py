@@ -38,6 +38,7 @@ from tensorboard.summary.writer.record_writer import (  # type: ignore[import-un
 
 from vedette_rl.core import Record
 from vedette_rl.recording.file_recorder import FileRecorder
+from vedette_rl.settings.plain_values import user_path
 from vedette_rl.storage.atomic_files import replacing
 from vedette_rl.storage.regular_files import open_regular
 
@@ -59,11 +60,12 @@ class TensorboardRecorder(FileRecorder):
     """
 
     def __init__(self, directory: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+        folder = user_path(directory)
         place = f"{socket.gethostname()}.{os.getpid()}.{next(_files)}"
-        name = f"events.out.tfevents.{_stamp(Path(directory), clock()):010d}.{place}"
+        name = f"events.out.tfevents.{_stamp(folder, clock()):010d}.{place}"
         # The folder may be removed, to begin its curves anew; a run that is moved takes it along.
-        home = Path(directory).absolute().parent
-        super().__init__(Path(directory) / name, "xb", clock, home=home)
+        home = folder.absolute().parent
+        super().__init__(folder / name, "xb", clock, home=home)
         self._records = RecordWriter(self._file)
         self._describe: Callable[[str], str] | None = None
         self._described = set[str]()

@@ -217,7 +217,12 @@ def _fix_of_brackets(key: str, complaint: ErrorDetails, known: KnownKeys) -> str
         return f"set {next(of_tables, f'{key}.KEY')}"
     if kind not in _LISTS or not isinstance(given, str):
         return ""
-    # A shell takes quotes away: `KEY=["a"]` arrives as `KEY=[a]`.
+    return quoted_list(key, given)
+
+
+def quoted_list(key: str, given: str) -> str:
+    """How a shell is given a list of which it has taken the quotes away: `KEY=["a"]` arrives as
+    `KEY=[a]`."""
     entries = ", ".join(_entry(text.strip(" \"'")) for text in given.strip("[]").split(","))
     return f"in a shell, in quotes: '{key}=[{entries}]'"
 

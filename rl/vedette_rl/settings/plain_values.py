@@ -6,6 +6,7 @@ import datetime
 import math
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -110,3 +111,9 @@ def _expand_home(given: Any) -> Any:  # whatever was given; pydantic checks what
 
 PlacePath = Annotated[str, BeforeValidator(_expand_home)]
 """The path of a file or folder on the host that reads it."""
+
+
+def user_path(given: str | os.PathLike[str]) -> Path:
+    """A path that a program is given, with the user's home in place of ``~``: every function for
+    users that takes a path reads it by this."""
+    return Path(_expand_home(os.fspath(given)))

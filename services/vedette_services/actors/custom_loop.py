@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from vedette_protocol.send_window import OnFull
 from vedette_protocol.topics import is_id
 from vedette_rl.core import Step
+from vedette_rl.settings.plain_values import user_path
 from vedette_services.actors.connection import Identity
 from vedette_services.actors.custom_actor import (
     CustomActor,
@@ -137,6 +138,7 @@ class Actor:
             kept = OutboxSettings(outbox)
         if not learner.startswith("@"):
             Address.parse(learner)
+        shown = None if keys is None else ClientKeys.read(user_path(keys))
         self._learner = learner
         self._wait_s = wait_s
         self._host = CustomLoop(envs, given, on_full, allow_import)
@@ -148,7 +150,6 @@ class Actor:
         self._stop = StopEvent()
         self._done = threading.Event()
         host = socket.gethostname()
-        shown = None if keys is None else ClientKeys.read(Path(keys))
         files = None if kept is None else kept.open()
         manager = default_manager_id(host, files) if id is None else id
         self._state = ManagerState(

@@ -60,6 +60,11 @@ def contradictions(config: RunConfig) -> Iterator[SettingError]:
     if config.learner.snapshot is not None and not config.replay.sync_interval_s:
         why = "is 0, and learner.snapshot copies what was synced"
         yield SettingError("replay.sync_interval_s", why, "set 5, or learner.snapshot=none")
+    names = config.learner.recorders
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        why = f"names {', '.join(twice)} more than once, and each would record every value again"
+        once = ", ".join(f'"{name}"' for name in dict.fromkeys(names))
+        yield SettingError("learner.recorders", why, f"set 'learner.recorders=[{once}]'")
     yield from _rank_contradictions(config)
     if config.replay.sequence and config.actors.step_processor != "n_step":
         why = "sequences are of single steps, and actors.step_processor "

@@ -10,24 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
 from vedette_rl.agents.config import EnvSteps
 from vedette_rl.agents.exploration import LADDER_ABOVE, ExplorationConfig
 from vedette_rl.replay.config import ReplayConfig
+from vedette_rl.replay.frame_stacks import FrameStack, frame_stack
 from vedette_services.config.parts import ActorsConfig, LearnerConfig
 from vedette_services.config.run_config import RunConfig
+
+if TYPE_CHECKING:  # it imports gymnasium
+    from vedette_rl.envs.spaces import Spaces
 
 EXTRA_FRAMES_SHARE = 0.08
 """Frames that are in two batches, of all, where `actors.n_buffer` is left to us."""
 
 STACKS_ROWS = 100
-"""The least rows of a batch of stacked frames."""
+"""The least rows of a batch of stacked frames that are large."""
 
 STACKS_SYNC = 50
-"""Optimization steps between models of networks for stacked frames, which are large."""
+"""Optimization steps between models of networks for stacked frames that are large, as the networks
+are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +84,62 @@ class Choice:
         return f"{self.key} = {self.value}: {self.why}"
 
 
-def choose_for_fleet(config: RunConfig) -> tuple[RunConfig, tuple[Choice, ...]]:
-    """Set what is not set and the fleet decides; return what was chosen, too."""
+def depends_on_observation(config: RunConfig) -> bool:
+    """True if what is not set depends on the size of an observation, which is a stack of frames."""
+    open_rows = "n_buffer" not in config.actors.model_fields_set and not config.replay.is_queue
+    open_sync = "sync_interval" not in config.learner.model_fields_set
+    return config.env.stack >= 2 and (open_rows or open_sync)
+
+
+@dataclass(frozen=True, slots=True)
+class _StackedFrames:
+    """The cost of observations that are stacks of frames.
+
+    Args:
+        are_large: one has so many bytes, or is of pictures, that it is worth storing each frame
+            once.
+        are_stored_once: each frame is.
+        known: they were looked at; otherwise they are taken for pictures.
+    """
+
+    are_large: bool = False
+    are_stored_once: bool = False
+    known: bool = True
+
+    @classmethod
+    def of(cls, config: RunConfig, spaces: Spaces | None) -> _StackedFrames:
+        if config.env.stack < 2:
+            return cls()
+        if spaces is None:
+            return cls(True, config.replay.frame_storage != "plain", known=False)
+        return cls(
+            _stored_frames(config, spaces, "auto") is not None,
+            _stored_frames(config, spaces, config.replay.frame_storage) is not None,
+        )
+
+
+def _stored_frames(config: RunConfig, spaces: Spaces, frame_storage: str) -> FrameStack | None:
+    """The frames that a replay would store once by a `replay.frame_storage`."""
+    return frame_stack(config.replay.model_copy(update={"frame_storage": frame_storage}), spaces)
+
+
+def choose_for_fleet(
+    config: RunConfig, spaces: Spaces | None = None
+) -> tuple[RunConfig, tuple[Choice, ...]]:
+    """Set what is not set and the fleet decides; return what was chosen, too.
+
+    Args:
+        spaces: of the environment, where `depends_on_observation`; None: they are not known, and
+            stacks of frames are taken for pictures.
+    """
     size = FleetSize.of(config)
+    frames = _StackedFrames.of(config, spaces)
     choices = list[Choice]()
     parts = {
         "agent": _choose(config.agent, "agent", size, choices),
-        "actors": _choose_rows(config, size, choices),
+        "actors": _choose_rows(config, size, frames, choices),
         "replay": _choose_ratio(config, size, choices),
-        "learner": _choose(_with_rare_models(config, choices), "learner", size, choices),
+        "learner": _choose(_with_rare_models(config, frames, choices), "learner", size, choices),
     }
     return config.model_copy(update=parts), tuple(choices)
 
@@ -161,29 +213,35 @@ def _choose_exploration(
     return config.model_copy(update=kept)
 
 
-def _with_rare_models(config: RunConfig, choices: list[Choice]) -> LearnerConfig:
-    """`learner` with models sent rarely where observations are stacks of images."""
+def _with_rare_models(
+    config: RunConfig, frames: _StackedFrames, choices: list[Choice]
+) -> LearnerConfig:
+    """`learner` with models sent rarely where observations are stacks of large frames."""
     learner = config.learner
-    if config.env.stack < 2 or "sync_interval" in learner.model_fields_set:
+    if not frames.are_large or "sync_interval" in learner.model_fields_set:
         return learner
-    why = f"a model every {STACKS_SYNC} optimization steps, because it is large"
+    reason = "it is large" if frames.known else "it is large if the stacked frames are pictures"
+    why = f"a model every {STACKS_SYNC} optimization steps, because {reason}"
     choices.append(Choice("learner.sync_interval", STACKS_SYNC, why))
     return learner.model_copy(update={"sync_interval": STACKS_SYNC})
 
 
-def _choose_rows(config: RunConfig, size: FleetSize, choices: list[Choice]) -> ActorsConfig:
+def _choose_rows(
+    config: RunConfig, size: FleetSize, frames: _StackedFrames, choices: list[Choice]
+) -> ActorsConfig:
     """`actors` with `n_buffer` chosen; that of a queue follows its sequences.
 
     Where stacks travel frame by frame, a batch's extra frames are in two batches, and a long batch
     has few of them for its rows.
     """
     actors = config.actors
-    stack = config.env.stack
     if "n_buffer" in actors.model_fields_set or config.replay.is_queue:
         return actors
-    rows = size.batch_rows() if stack < 2 else max(size.batch_rows(), STACKS_ROWS)
-    if stack >= 2 and config.replay.frame_storage != "plain":
-        extra_frames = actors.envs_per_actor * (stack + config.row_steps - 1)
+    rows = size.batch_rows()
+    if frames.are_large or frames.are_stored_once:
+        rows = max(rows, STACKS_ROWS)
+    if frames.are_stored_once:
+        extra_frames = actors.envs_per_actor * (config.env.stack + config.row_steps - 1)
         most = max(rows, config.replay.capacity // 20)
         rows = min(max(rows, math.ceil(extra_frames / EXTRA_FRAMES_SHARE)), most)
     choices.append(Choice("actors.n_buffer", rows, f"batches of {rows:,} transitions"))

@@ -37,7 +37,7 @@ from vedette_services.config.imported_names import (
     package_of,
     wrapper_calls,
 )
-from vedette_services.errors import ImportPermissionError
+from vedette_services.errors import ImportPermissionError, UsageError
 from vedette_services.host.user_state import UserState
 
 log = logging.getLogger("vedette")
@@ -200,6 +200,25 @@ def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:  # of TOML'
 
 
 # Where modules are
+
+
+def check_allowed(packages: Collection[str], option: str = "--allow-import") -> None:
+    """Refuse names to allow that no package has: they would allow nothing.
+
+    Raises:
+        UsageError: names the first, and what to write.
+    """
+    for package in packages:
+        if package.isidentifier():
+            continue
+        top = package_of(package.partition(",")[0])
+        several = " ".join(
+            f"{option} {name.strip()}" for name in package.split(",") if name.strip()
+        )
+        fix = f"write {several}" if "," in package else "name its package"
+        if "," not in package and top.isidentifier():
+            fix = f"its package is {top}"
+        raise UsageError(f"{option} {package}: it is no name of a package; {fix}")
 
 
 def is_importable(package: str) -> bool:

@@ -37,6 +37,7 @@ from vedette_services.config.fleet_defaults import (
     Choice,
     FleetSize,
     choose_for_fleet,
+    depends_on_observation,
     describe_choices,
 )
 from vedette_services.config.import_permission import check_run_imports
@@ -52,16 +53,17 @@ from vedette_services.config.settings import (
     Table,
     add_sources,
     dotted_items,
-    environment_settings,
+    environment_table,
     explain_errors,
     merge_tables,
     set_value,
     settings_table,
 )
-from vedette_services.errors import ManySettingsError, SettingError, raise_errors
+from vedette_services.errors import ManySettingsError, SettingError, UsageError, raise_errors
 from vedette_services.host.system import count_cores
 
 if TYPE_CHECKING:
+    from vedette_rl.envs.spaces import Spaces
     from vedette_services.config.probing import EnvironmentProbe
 
 DEFAULT_ENV = "CartPole-v1"
@@ -150,7 +152,8 @@ def load_config(
             whoever has begun it.
         fit: choose what is left open by the time of a step, which is measured; None: leave it open.
         probe: of the start that follows, which is to make the environment once; None: one of its
-            own, where an environment has to be made.
+            own, where an environment has to be made. Without it and `fit` stacked frames are taken
+            for pictures, which decides `actors.n_buffer` and `learner.sync_interval`.
 
     Raises:
         SettingError: a key is wrong.
@@ -165,7 +168,7 @@ def load_config(
         set_value(typed, ["agent", "name"], agent)
     layers = [
         Layer(str(path), read_given(path, allow_import) if path is not None else {}),
-        Layer(ENVIRONMENT, settings_table(environment_settings(variables), ENVIRONMENT)),
+        Layer(ENVIRONMENT, environment_table(variables)),
         Layer("", dict(table or {})),
         Layer("", typed),
         Layer("", settings_table(settings)),
@@ -414,7 +417,7 @@ def _with_preset(
     config, fitted = _fitted(
         config, fit, probe
     )  # first: the defaults are for the fleet of this shape
-    config, choices = choose_for_fleet(config)
+    config, choices = choose_for_fleet(config, _spaces_of_stacks(config, fit, probe))
     config, begins = _begun_by_weights(config, _table(given, "agent"))
     preset = f"{name}-{env_id}" if tuned else ""
     if tuned:
@@ -473,6 +476,22 @@ def _fitted(
         return fit_stepping(config, opened, cores=cores, in_process=fit == "in process")
 
 
+def _spaces_of_stacks(
+    config: RunConfig, fit: ActorPlace | None, probe: EnvironmentProbe | None
+) -> Spaces | None:
+    """The spaces of an environment whose observations are stacks of frames, if something is chosen
+    by their size; None where they are not known, which is an error of a start that follows."""
+    if not depends_on_observation(config):
+        return None
+    if fit is None and probe is None and not config.env.is_declared:
+        return None  # nobody has asked for an environment to be made
+    try:
+        with _opened(probe) as opened:
+            return opened.spaces(config.env)
+    except UsageError:
+        return None
+
+
 def complete_config(
     config: RunConfig, fit: ActorPlace | None = None, probe: EnvironmentProbe | None = None
 ) -> LoadedConfig:
@@ -494,7 +513,7 @@ def _completed(
 ) -> LoadedConfig:
     """A configuration that has its preset's values, with what is left open chosen."""
     config, fitted = _fitted(config, fit, probe)
-    config, choices = choose_for_fleet(config)
+    config, choices = choose_for_fleet(config, _spaces_of_stacks(config, fit, probe))
     config, begins = _begun_by_weights(config, config.agent.model_dump(exclude_unset=True))
     return LoadedConfig(config, "", "", choices, fitted, begins)
 

@@ -44,8 +44,9 @@ class ActorsConfig(SettingsPart):
     n_buffer: int = Field(default=16, ge=1, le=1_000_000)
     """transitions in a batch (upstream's name). Where it is not set, two steps of an actor's
     environments, at least 16 for all actors together, and up to twelve steps in a large fleet. If
-    the environment's configuration stacks frames, it is as many as it takes for the frames at a
-    batch's edges, which are in two batches, to be 8 % of its own."""
+    the environment's configuration stacks frames that are stored once (`replay.frame_storage`), it
+    is as many as it takes for the frames at a batch's edges, which are in two batches, to be 8 % of
+    its own."""
     step_processor: Annotated[
         str, choice_or_import(*OURS["vedette.step_processors"]), IN_SAMPLES
     ] = "n_step"

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.settings.key_suggestions import KnownKeys
-from vedette_rl.settings.part import explain
+from vedette_rl.settings.part import explain, quoted_list
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 
 Table = dict[str, Any]
@@ -33,6 +33,8 @@ _WORDS: Mapping[str, object] = {
 }
 _BARE_POINT = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 """A number without a digit on one side of its point."""
+_OPENING = ("[", "{", "(", '"', "'")
+"""The first letters of values that are no plain texts, in TOML and in Python."""
 _GIVEN_ON = frozenset({"kwargs", "reset_options"})
 """Tables whose values are given to code of the user as they are, so that `NONE` is a text there."""
 
@@ -47,7 +49,7 @@ def settings_table(settings: Iterable[str], option: str = "--set") -> Table:
     Raises:
         UsageError: a text is no ``KEY=VALUE``.
         SettingError: a key goes through a value that is no table, or code of the user would be
-            given a text where None was written.
+            given a text where None, a list, a table or quotes were written.
     """
     table: Table = {}
     for text in settings:
@@ -56,11 +58,30 @@ def settings_table(settings: Iterable[str], option: str = "--set") -> Table:
         if not equals or not all(path):
             raise UsageError(f"{option} {text}: write KEY=VALUE, such as learner.sync_interval=100")
         parsed = parse_value(value.strip())
-        if value.strip() in _PYTHON_NONE and _GIVEN_ON.intersection(path[:-1]):
-            why = f"{value.strip()} is no value that TOML has, and would be given as a text"
-            raise SettingError(key.strip(), why, f"leave it out, or write '\"{value.strip()}\"'")
+        if _GIVEN_ON.intersection(path[:-1]):
+            _refuse_unmeant_text(key.strip(), value.strip(), parsed)
         set_value(table, path, parsed)
     return table
+
+
+def _refuse_unmeant_text(key: str, written: str, parsed: object) -> None:
+    """Refuse a value for code of the user that would be a text, and was not meant as one: no key's
+    type refuses it later.
+
+    Raises:
+        SettingError: it is Python's None, or begins as a list, a table or a quoted text does.
+    """
+    if written in _PYTHON_NONE:
+        why = f"{written} is no value that TOML has, and would be given as a text"
+        raise SettingError(key, why, f"leave it out, or write '\"{written}\"'")
+    if parsed != written or not written.startswith(_OPENING):
+        return
+    why = f"{written} is no TOML, and would be given as a text"
+    if re.fullmatch(r"\[[^][{}()]*\]", written):
+        raise SettingError(key, why, quoted_list(key, written))
+    forms = "'[1, \"a\"]' is a list, '{a = 1}' a table"
+    quotes = "a text has quotes within quotes: '\"a\"'"
+    raise SettingError(key, why, f"in a shell, {forms}, and {quotes}")
 
 
 def environment_settings(environment: Mapping[str, str]) -> list[str]:
@@ -73,6 +94,15 @@ def environment_settings(environment: Mapping[str, str]) -> list[str]:
         return shlex.split(environment.get(ENVIRONMENT, ""))
     except ValueError as e:
         raise UsageError(f"{ENVIRONMENT}: {str(e).lower()}") from e
+
+
+def environment_table(environment: Mapping[str, str]) -> Table:
+    """The settings in the environment's variable as `settings_table` makes one; its errors name the
+    variable."""
+    try:
+        return settings_table(environment_settings(environment), ENVIRONMENT)
+    except SettingError as error:
+        raise error.within(ENVIRONMENT) from error
 
 
 def parse_value(text: str) -> Any:  # any value that TOML knows

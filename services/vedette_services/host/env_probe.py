@@ -180,7 +180,7 @@ def _environment_errors(env_id: str) -> Iterator[None]:
             try:
                 yield
             except UnknownEnvironmentError as e:
-                raise EnvironmentNotFoundError("env.id", str(e)) from e
+                raise EnvironmentNotFoundError(e.key or "env.id", str(e)) from e
     except UsageError:  # of ours, one of a module that must not be imported too
         raise
     except (Exception, SystemExit) as e:

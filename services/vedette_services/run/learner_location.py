@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from vedette_rl.settings.plain_values import user_path
 from vedette_rl.storage.atomic_files import NO_ROOM, write_json
 from vedette_rl.storage.regular_files import read_json
 from vedette_rl.storage.write_errors import describe_write_error
@@ -128,9 +129,11 @@ def find_learner(text: str) -> Address:
         AddressError: it is none, or no learner listens now.
         RunOverError: the run in the directory is over.
     """
-    root = Path(text[1:])
-    if not text.startswith("@") or not root.is_dir():
+    if not text.startswith("@"):
         return Address.find(text)
+    root = user_path(text[1:])
+    if not root.is_dir():
+        return Address.find(f"@{root}")
     run = RunDirectory(root)
     location = LearnerLocation.read(run)
     summary = read_summary(root)

@@ -131,7 +131,7 @@ def read_overview(directory: Path) -> RunOverview:
         starts[0].began_s if starts else (events[0].time_s if events else None),
         starts[-1].code if starts else "",
         notes.tags,
-        notes.note,
+        notes.note or notes.damage,
         seen.owner.host if seen is not None and seen.lives else "",
         not is_solved and _is_last_by_luck(summary),
     )

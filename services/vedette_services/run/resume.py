@@ -166,8 +166,9 @@ def describe_change(change: ChangedSetting) -> str:
 
 
 def describe_too_few_steps(config: RunConfig, out: Path, start: Start) -> str:
-    """Describe a start that ends before its warm-up does, so that nothing is learned; "" for
-    others. A run in one process keeps no replay, and so warms up at each start."""
+    """Describe a start that ends before its warm-up does, or with the first batches of its actors,
+    so that nothing is learned, or next to nothing; "" for others. A run in one process keeps no
+    replay, and so warms up at each start."""
     resumes = RunDirectory(out).exists and not start.fresh
     has_samples = resumes and (replay_directory(config, out) / COMMITS).exists()
     if not config.stop.max_env_steps or (has_samples and not start.new_replay):
@@ -178,13 +179,20 @@ def describe_too_few_steps(config: RunConfig, out: Path, start: Start) -> str:
     left = config.stop.max_env_steps - begun
     queue = config.replay.is_queue
     needed = config.replay.block if queue else config.learner.warmup_period
-    key = "replay.block" if queue else "learner.warmup_period"
-    if not 0 < left < needed:
+    # Actors play at one pace, so that their batches come together.
+    first = 0 if queue else config.actors.count * config.actors.n_buffer
+    if not 0 < left < max(needed, first):
         return ""
+    leaves = f"stop.max_env_steps = {config.stop.max_env_steps:,} leaves {left:,} environment steps"
+    if needed < first:
+        return (
+            f"next to nothing will be learned: {leaves}, and the first batches of the actors bring "
+            f"{first:,} at once (actors.count x actors.n_buffer); raise the one or lower the other"
+        )
+    key = "replay.block" if queue else "learner.warmup_period"
     return (
-        f"nothing will be learned: stop.max_env_steps = {config.stop.max_env_steps:,} leaves "
-        f"{left:,} environment steps, and the replay, which is empty, needs {needed:,} samples "
-        f"first ({key}); raise the one or lower the other"
+        f"nothing will be learned: {leaves}, and the replay, which is empty, needs {needed:,} "
+        f"samples first ({key}); raise the one or lower the other"
     )
 
 

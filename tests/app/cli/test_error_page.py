@@ -121,7 +121,7 @@ ENVIRONMENTS = [
     ('run env.wrappers=["nope"]', "env.wrappers.0: 'nope' is not of the form module:Name"),
     (
         'run env.wrappers=["gymnasium.wrappers:Nope"]',
-        "env.id: cannot make environment 'CartPole-v1': 'gymnasium.wrappers:Nope' is no "
+        "env.wrappers.0: cannot make environment 'CartPole-v1': 'gymnasium.wrappers:Nope' is no "
         "gymnasium.Wrapper",
     ),
 ]
@@ -207,7 +207,28 @@ CONFIGURATION = [
         "run a.toml b.toml",
         "b.toml: only one configuration file is allowed, and a.toml is given already",
     ),
+    (
+        "actors --learner here --allow-import odd,pol",
+        "--allow-import odd,pol: it is no name of a package; write --allow-import odd "
+        "--allow-import pol",
+    ),
+    (
+        "eval run --allow-import my_pkg.envs:MyEnv",
+        "--allow-import my_pkg.envs:MyEnv: it is no name of a package; its package is my_pkg",
+    ),
     ("run --set nonsense", "--set nonsense: write KEY=VALUE, such as learner.sync_interval=100"),
+    (
+        "collect --env CartPole-v1 --out x --min-return nan",
+        "invalid value for '--min-return': must be finite; ...",
+    ),
+    (
+        "collect --env CartPole-v1 --out x --min-return=-inf",
+        "invalid value for '--min-return': must be finite; ...",
+    ),
+    ("stop runs/one --timeout inf", "invalid value for '--timeout': must be finite; ..."),
+    ("status runs/one --timeout inf", "invalid value for '--timeout': must be finite; ..."),
+    ("actors --learner here --wait inf", "invalid value for '--wait' ...: must be finite; ..."),
+    ("learner --linger nan", "invalid value for '--linger' ...: must be at least 0; ..."),
     ("run lr=1e-3", "lr: unknown key; did you mean agent.learning_rate?"),
     ("run replay.warmup=9", "replay.warmup: unknown key; did you mean learner.warmup_period?"),
     (

@@ -14,9 +14,9 @@ import tensorboard.compat.proto.summary_pb2 as summaries  # type: ignore[import-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vedette_rl.core import Recorder, Total
+from vedette_rl.core import Record, Recorder, Total
 from vedette_rl.core.protocols import implements
-from vedette_rl.errors import RecordingError
+from vedette_rl.errors import RecordingError, UnknownNameError
 from vedette_rl.recording import (
     CsvRecorder,
     JsonlRecorder,
@@ -24,6 +24,7 @@ from vedette_rl.recording import (
     TensorboardRecorder,
 )
 from vedette_rl.recording.file_recorder import Means
+from vedette_rl.recording.registry import BUILT_IN, SurvivingRecorder, make_recorders
 from vedette_rl.recording.tensorboard import ScalarParser
 
 
@@ -131,6 +132,60 @@ def test_a_tee_gives_everything_to_each(tmp_path: Path) -> None:
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     exercise(TeeRecorder([*(JsonlRecorder(path, clock=lambda: 1.0) for path in paths)]))
     assert paths[0].read_text() == paths[1].read_text() != ""
+
+
+class Failing(TeeRecorder):
+    """Fails in every call, by its name."""
+
+    def __init__(self, name: str, *, closes: bool = False) -> None:
+        super().__init__()
+        self.name = name
+        self.closes = closes
+        self.closed = False
+
+    def write(self, record: Record, step: int) -> None:
+        raise RecordingError(Path(self.name), "No space left on device")
+
+    def close(self) -> None:
+        self.closed = True
+        if not self.closes:
+            raise OSError(f"{self.name} cannot be closed")
+
+
+def test_a_recorder_that_fails_keeps_nothing_from_the_others(tmp_path: Path) -> None:
+    last = JsonlRecorder(tmp_path / "last.jsonl", clock=lambda: 1.0)
+    tee = TeeRecorder([Failing("one"), Failing("two"), last])
+    with pytest.raises(RecordingError, match="cannot record to one") as failed:
+        tee.write({"a": 1.0}, step=1)
+    assert [note for note in failed.value.__notes__ if "RecordingError" in note and "two" in note]
+    with pytest.raises(OSError, match="one cannot be closed") as failed_close:
+        tee.close()
+    assert failed_close.value.__notes__ == [
+        "another recorder failed, too: OSError: two cannot be closed"
+    ]
+    assert "a" in json.loads((tmp_path / "last.jsonl").read_text())
+    with pytest.raises(ValueError, match="closed file"):
+        last.write({"a": 2.0}, step=2)
+
+
+def test_an_error_of_closing_does_not_hide_that_of_writing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = SurvivingRecorder(lambda: Failing("disk"))
+    recorder.write({"a": 1.0}, step=1)
+    (said,) = [record.message for record in caplog.records]
+    assert said.startswith("cannot record to disk: No space left on device; when it was closed, ")
+    assert "OSError: disk cannot be closed; training goes on" in said
+
+
+def test_recorders_that_were_made_are_closed_where_a_later_one_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Failing("first", closes=True)
+    monkeypatch.setitem(BUILT_IN, "first", lambda run: first)
+    with pytest.raises(UnknownNameError):
+        make_recorders(["first", "nothing"], tmp_path)
+    assert first.closed
 
 
 def test_every_recorder_keeps_the_contract(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from vedette.cli.app import main
 from vedette_rl.envs.make import probe_environment
 from vedette_rl.steps import NStep
 from vedette_services.config import RunConfig, load_config, read_config, write_config
+from vedette_services.config.probing import EnvironmentProbe
 from vedette_services.errors import ConfigError
 from vedette_services.run.replay_layout import replay_layout
 
@@ -70,6 +71,44 @@ def test_batches_of_frames_are_as_long_as_it_takes_for_their_edges_to_be_few() -
     assert configuration("env.frame_stack=4", "replay.capacity=2000").actors.n_buffer == 100
     plain = configuration("env.frame_stack=4", "replay.frame_storage=plain")
     assert plain.actors.n_buffer == 100
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "rows", "sync"),
+    [
+        ("CartPole-v1", (), 16, 8),  # 4 x 4 numbers
+        ("CartPole-v1", ("replay.frame_storage=once",), 600, 8),
+        ("CartPole-v1", ("env.frame_stack=255",), 16, 8),  # 4,080 bytes
+        ("FrameStill-v0", (), 600, 50),
+        ("FrameStill-v0", ("replay.frame_storage=plain",), 100, 50),
+    ],
+)
+def test_what_stacked_frames_cost_decides_and_not_that_they_are_stacked(
+    env: str, settings: tuple[str, ...], rows: int, sync: int
+) -> None:
+    given = ["preset=none", "agent.n_step=3", "env.frame_stack=4", *settings]
+    with EnvironmentProbe() as probe:
+        found = load_config(
+            env=env, agent="dqn", settings=given, environment={}, probe=probe
+        ).config
+    assert (found.actors.n_buffer, found.learner.sync_interval) == (rows, sync)
+
+
+@pytest.mark.parametrize(("numbers", "rows", "sync"), [(3, 16, 8), (300, 600, 50)])
+def test_declared_stacks_are_looked_at(numbers: int, rows: int, sync: int) -> None:
+    obs = {"space": "box", "shape": [4, numbers], "low": -1.0, "high": 1.0, "dtype": "float32"}
+    declared = {"id": "robot", "observation": obs, "action": {"space": "discrete", "n": 2}}
+    table = {"env": {**declared, "frame_stack": 4}, "agent": {"name": "dqn"}}
+    found = load_config(table=table, environment={}).config
+    assert (found.actors.n_buffer, found.learner.sync_interval) == (rows, sync)
+
+
+def test_stacks_of_which_nothing_is_known_are_taken_for_pictures_and_that_is_said() -> None:
+    found = load_config(
+        env="Elsewhere-v0", agent="dqn", settings=["env.frame_stack=4"], environment={}
+    )
+    assert (found.config.actors.n_buffer, found.config.learner.sync_interval) == (600, 50)
+    assert "because it is large if the stacked frames are pictures" in found.comment
 
 
 def test_the_atari_preset_stores_a_million_transitions_in_less_than_8_5_gigabytes() -> None:

@@ -66,6 +66,38 @@ def test_none_for_code_of_the_user_is_refused_and_no_text(word: str) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        ("[a,b]", """in a shell, in quotes: 'env.kwargs.names=["a", "b"]'"""),
+        ("[[a],[b]]", "in a shell, '"),
+        ("{a: 1}", "'{a = 1}' a table"),
+        ("[a-z]+", "quotes within quotes: '\"a\"'"),
+        ("(3, 4)", "'[1, \"a\"]' is a list"),
+        (r'"\d+"', "quotes within quotes"),
+    ],
+)
+def test_a_list_whose_quotes_a_shell_took_is_no_text_for_code_of_the_user(
+    written: str, fix: str
+) -> None:
+    with pytest.raises(SettingError) as refused:
+        settings_table([f"env.kwargs.names={written}"])
+    said = f"env.kwargs.names: {written} is no TOML, and would be given as a text; "
+    assert str(refused.value).startswith(said)
+    assert fix in str(refused.value)
+
+
+def test_values_that_toml_reads_reach_code_of_the_user_whatever_they_begin_with() -> None:
+    given = ['names=["a", "b"]', "size={w = 1}", "pattern='[a-z]+'", "text=a[0]"]
+    table = settings_table([f"env.kwargs.{each}" for each in given])
+    assert table["env"]["kwargs"] == {
+        "names": ["a", "b"],
+        "size": {"w": 1},
+        "pattern": "[a-z]+",
+        "text": "a[0]",
+    }
+
+
 @pytest.mark.parametrize("key", ["env.kwargs.kind", "env.reset_options.kind"])
 def test_the_word_nan_for_code_of_the_user_is_refused_as_the_number_that_it_is(key: str) -> None:
     given = {"env": "CartPole-v1", "agent": "dqn", "environment": {}}
@@ -90,6 +122,20 @@ def test_a_table_is_laid_over_another_and_neither_changes() -> None:
 def test_a_container_sets_many_keys_in_one_variable() -> None:
     found = environment_settings({"VEDETTE_SET": "seed=3 env.kwargs.name='a b'"})
     assert settings_table(found) == {"seed": 3, "env": {"kwargs": {"name": "a b"}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense", "VEDETTE_SET nonsense: write KEY=VALUE"),
+        ("seed=1 seed.x=2", "VEDETTE_SET: seed.x: seed is no table"),
+        ("env.kwargs.a=None", "VEDETTE_SET: env.kwargs.a: None is no value"),
+    ],
+)
+def test_what_is_wrong_in_the_variable_is_said_to_be_there(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        load_config(env="CartPole-v1", environment={"VEDETTE_SET": text})
+    assert str(refused.value).startswith(said)
 
 
 def test_an_unclosed_quote_in_the_variable_is_a_usage_error() -> None:

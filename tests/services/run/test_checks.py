@@ -450,6 +450,26 @@ def test_a_warm_up_is_judged_where_its_samples_are_steps_of_actors_alone(
     assert bool(said) == is_said
 
 
+@pytest.mark.parametrize(
+    ("left", "warm_up", "said"),
+    [
+        (1199, 1000, "next to nothing will be learned: stop.max_env_steps = 1,199 leaves 1,199"),
+        (1199, 1200, "nothing will be learned: "),
+        (1200, 1000, ""),
+    ],
+)
+def test_a_start_that_ends_with_the_first_batches_of_its_actors_says_so(
+    tmp_path: Path, left: int, warm_up: int, said: str
+) -> None:
+    config = config_of(
+        *("actors.count=2", "actors.n_buffer=600"),
+        *(f"stop.max_env_steps={left}", f"learner.warmup_period={warm_up}"),
+    )
+    text = describe_too_few_steps(config, tmp_path, Start())
+    assert text.startswith(said)
+    assert bool(text) == bool(said)
+
+
 def test_a_queue_warms_up_by_a_block(tmp_path: Path) -> None:
     table = ["agent.name=appo", "replay.kind=queue", "replay.sequence=64", "replay.block=2048"]
     enough = config_of(*table, "stop.max_env_steps=3000", "learner.warmup_period=50000")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from vedette_rl.settings.plain_values import user_path
 from vedette_services.actors.outbox.files import OutboxFiles
 from vedette_services.errors import ArgumentError
 
@@ -52,4 +53,4 @@ class OutboxSettings:
         Raises:
             OutboxInUseError, OutboxFormatError, OutboxSystemError, OSError: as `OutboxFiles`.
         """
-        return OutboxFiles(Path(self.directory), max_bytes=self.max_bytes)
+        return OutboxFiles(user_path(self.directory), max_bytes=self.max_bytes)

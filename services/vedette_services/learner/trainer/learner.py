@@ -36,7 +36,7 @@ from vedette_rl.errors import CheckpointError, DivergedError
 from vedette_rl.import_by_name import is_import_name
 from vedette_rl.networks.seeding import process_state, restore_process, seed_process
 from vedette_rl.networks.torch_network import compile_networks, compute_in_bfloat16
-from vedette_rl.recording.registry import SurvivingRecorder
+from vedette_rl.recording.registry import SurvivingRecorder, note_error
 from vedette_rl.replay.config import ReplayConfig
 from vedette_rl.replay.drawn_sequences import PrioritizedSequences, UniformSequences
 from vedette_rl.replay.limiter import Limiter, LimiterOrigin
@@ -477,9 +477,12 @@ class Learner:
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             self._end = "interrupted" if interrupted else FAILED_REASON
-            self._flush_now()
-            self._recorder.close()
-            self._end_journal("an error")
+            ends = (self._flush_now, self._recorder.close, partial(self._end_journal, "an error"))
+            for end in ends:  # what one raises hides neither the error nor keeps the others away
+                try:
+                    end()
+                except Exception as other:  # noqa: BLE001 - of a recorder of the user, too
+                    note_error(error, other, "when recorder and journal were closed")
             raise
 
     def _make_room(self, error: str) -> DeviceLoader:

@@ -16,7 +16,7 @@ from vedette_rl.core import Recorder
 from vedette_rl.core.protocols import implements
 from vedette_rl.recording.file_recorder import FileRecorder
 from vedette_rl.recording.pausing_recorder import PausingRecorder
-from vedette_rl.recording.registry import TeeRecorder, make_recorders
+from vedette_rl.recording.registry import TeeRecorder, close_after, make_recorders
 from vedette_rl.recording.tensorboard import purge_events
 from vedette_services.config.run_config import RunConfig
 from vedette_services.config.saving import config_table
@@ -83,22 +83,26 @@ def open_recorder(
     """
     recorders = make_recorders(config.learner.recorders, run)
     table = config_table(config)
-    for recorder in recorders:
-        if implements(recorder, HparamsRecorder):
-            recorder.write_hparams(hyperparameters(table))
-        if implements(recorder, DescribingRecorder):
-            recorder.describe_tags(describe_tag)
-        if implements(recorder, EndingRecorder):
-            recorder.name_end(end)
     tee = TeeRecorder(
         [
             PausingRecorder(recorder, is_paused) if isinstance(recorder, FileRecorder) else recorder
             for recorder in recorders
         ]
     )
-    tee.write_text("config", tomli_w.dumps(table))
-    for start in read_provenance(RunDirectory(run))[-1:]:
-        tee.write_text("provenance", "\n".join(start.lines()))
+    try:
+        for recorder in recorders:
+            if implements(recorder, HparamsRecorder):
+                recorder.write_hparams(hyperparameters(table))
+            if implements(recorder, DescribingRecorder):
+                recorder.describe_tags(describe_tag)
+            if implements(recorder, EndingRecorder):
+                recorder.name_end(end)
+        tee.write_text("config", tomli_w.dumps(table))
+        for start in read_provenance(RunDirectory(run))[-1:]:
+            tee.write_text("provenance", "\n".join(start.lines()))
+    except Exception as error:
+        close_after(error, tee)
+        raise
     return tee
 
 
