@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
+from vedette_rl.core.exact_cast import InexactCastError, cast_exactly, may_be_cast
 from vedette_rl.errors import RowColumnError
 
 Columns = dict[str, NDArray[Any]]
@@ -125,7 +125,7 @@ time that the actor starts. Rows with these columns are single steps."""
 
 
 def check_declared(columns: Sequence[RowColumn], given: Columns, expected: Columns) -> None:
-    """Check that rows have every column that was declared, of its shape, and no other.
+    """Check that rows have every column that was declared, and no other.
 
     Args:
         columns: declared beyond those of every transition.
@@ -154,21 +154,27 @@ def check_declared(columns: Sequence[RowColumn], given: Columns, expected: Colum
                 f"it is declared as {column.dtype}{list(column.shape)} a row, and comes as "
                 f"{array.dtype}{list(array.shape[1:])}",
             )
-    for name, array in given.items():
-        shape = expected[name].shape[1:]
-        if array.shape[1:] != shape:  # numpy might repeat it
-            why = f"it is of {[*shape]} a row, and comes as {[*array.shape[1:]]}"
-            raise RowColumnError(name, why)
 
 
-def write_column(name: str, rows: NDArray[Any], out: NDArray[Any]) -> None:
-    """Write rows into a column; floats are rounded to its precision, other numbers are not changed.
+def write_rows(name: str, given: NDArray[Any], rows: slice, out: NDArray[Any]) -> None:
+    """Write some of the given rows into a column; floats are rounded to its precision, other
+    numbers are not changed.
 
     Raises:
-        RowColumnError: the column cannot hold a number.
+        RowColumnError: they have another shape, or the column cannot hold a number.
     """
+    shape = out.shape[1:]
+    if type(given) is np.ndarray and given.dtype == out.dtype and given.shape[1:] == shape:
+        out[...] = given[rows]
+        return
+    array = np.asarray(given)  # a list, too
+    if array.shape[1:] != shape:  # numpy might repeat it
+        why = f"it is of {[*shape]} a row, and comes as {[*array.shape[1:]]}"
+        raise RowColumnError(name, why)
+    if not may_be_cast(array.dtype, out.dtype):
+        raise RowColumnError(name, f"it is of {out.dtype}, and comes as {array.dtype}")
     try:
-        out[...] = rows if rows.dtype == out.dtype else cast_exactly(rows, out.dtype)
+        out[...] = cast_exactly(array[rows], out.dtype)
     except InexactCastError as error:
         raise RowColumnError(name, f"it comes with {error}: give what it can hold") from error
 

@@ -413,12 +413,23 @@ class ActionConverter:
             ValueError: it has another shape, or a number that its space does not have, of a Box of
                 floats one far outside (`executed_range`) or not finite.
         """
-        executed = executed_action(action, self._shape[1:], self._dtype)
-        if self._dtype.kind == "f" and not np.isfinite(executed).all():
-            raise ValueError("it is beyond float32")
-        if self._range is not None and (outside := first_outside(executed, *self._range)):
-            raise ValueError(outside)
+        executed = np.asarray(action)
+        if executed.dtype != self._dtype or executed.shape != self._shape[1:]:
+            executed = executed_action(executed, self._shape[1:], self._dtype)
+        if self._range is None:
+            is_inside = self._dtype.kind != "f" or np.isfinite(executed).all()
+        else:
+            low, high = self._range
+            is_inside = ((executed >= low) & (executed <= high)).all()  # no NaN is
+        if not is_inside:
+            raise ValueError(self._describe_outside(executed))
         return np.asarray(executed - self._start) if self._shifted else executed
+
+    def _describe_outside(self, executed: NDArray[Any]) -> str:
+        if self._dtype.kind == "f" and not np.isfinite(executed).all():
+            return f"it is not finite, or beyond {self._dtype}"
+        assert self._range is not None, "of no range all are inside"
+        return first_outside(executed, *self._range)
 
 
 def executed_action(action: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -430,19 +441,20 @@ def executed_action(action: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     executed = np.asarray(action)
     if executed.shape != shape:
         raise ValueError(f"an executed action has shape {executed.shape}, not {shape}")
-    if executed.dtype.kind == "f" and not np.isfinite(executed).all():
-        raise ValueError("it is not finite")
-    return _cast_action(executed, dtype)
+    return executed if executed.dtype == dtype else _cast_action(executed, dtype)
 
 
 def _cast_action(action: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The same numbers in another dtype; floats are rounded.
+    """The same numbers in another dtype; for one of floats they are rounded.
 
     Raises:
         ValueError: a number is none of the dtype.
     """
     if action.dtype.kind not in _NUMBERS:
         raise ValueError(f"it is of {action.dtype}: numbers are needed")
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return action.astype(dtype)
     try:
         return cast_exactly(action, dtype)
     except InexactCastError as error:

@@ -232,6 +232,8 @@ def executed_range(space: gym.Space[Any]) -> tuple[NDArray[Any], NDArray[Any]] |
             return np.zeros(space.shape, np.int64), np.ones(space.shape, np.int64)
         case gs.Box() if np.issubdtype(space.dtype, np.floating):
             low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+            with np.errstate(over="ignore"):  # actions are stored in float32
+                low, high = np.minimum(low, np.float32(low)), np.maximum(high, np.float32(high))
             width = high - low
             return (low - 10.0 * width, high + 10.0 * width) if np.isfinite(width).all() else None
         case _:

@@ -210,6 +210,8 @@ class _EpisodeTable:
     def find_not_finite(self) -> str:
         """A clause on an observation to act on that is not finite; "" if all are."""
         obs = self.obs()
+        if self._group.layout.find_not_finite(obs) is None:
+            return ""
         playing = np.array([episode != _NONE for episode in self._playing])
         found = self._group.layout.find_not_finite(obs, playing)
         if found is None:

@@ -252,9 +252,14 @@ class Hindsight:
         ends = np.asarray(self._terminated(reached, wanted, _no_infos(wanted)))
         if ends.shape != (len(wanted),):  # gymnasium-robotics' is of one row
             pairs = zip(reached, wanted, strict=True)
-            ends = np.array([self._terminated(*pair, {}) for pair in pairs]).reshape(-1)
-        if not np.isin(ends, (0, 1)).all():  # numpy would take any number, and a text
-            why = f"its compute_terminated gave {ends.tolist()[:3]}"
+            ends = np.array([self._terminated(*pair, {}) for pair in pairs])
+            if ends.size == len(wanted):  # an array of one flag for each
+                ends = ends.reshape(-1)
+        is_flag = (ends == 0) | (ends == 1)  # numpy would take any number, and a text
+        if ends.shape != (len(wanted),) or not np.all(is_flag):
+            wrong = ends[~is_flag].tolist()[:3] if np.shape(is_flag) == ends.shape else []
+            gave = wrong or f"{ends.shape} for {len(wanted)} rows of goals"
+            why = f"its compute_terminated gave {gave}"
             raise HindsightError(why, "actors.step_processor=n_step, or have it return bools")
         return ends.astype(np.bool_)
 

@@ -12,7 +12,7 @@ from vedette_protocol.schema import Schema
 from vedette_rl.core import Columns, Policy, RowColumn, StepProcessor
 from vedette_rl.core.acting import TdErrorPolicy
 from vedette_rl.core.agent_config import AgentConfig
-from vedette_rl.core.columns import ENV, check_declared, write_column
+from vedette_rl.core.columns import ENV, check_declared, write_rows
 from vedette_rl.core.protocols import implements
 from vedette_rl.envs.spaces import Spaces, transition_dtype
 from vedette_rl.replay.frame_stacks import STACKS, row_with_places
@@ -69,7 +69,7 @@ class WholeRows:
         check_declared(self._declared, transitions, columns)
         count: int = rows.stop - rows.start
         for name, column in columns.items():
-            write_column(name, transitions[name][rows], column[at : at + count])
+            write_rows(name, transitions[name], rows, column[at : at + count])
         return count
 
     def begin(self) -> None:
@@ -120,7 +120,7 @@ class FrameWriter:
             if name in STACKS:
                 column[into] = self._place[transitions[name][rows]]
             elif name not in frames:
-                write_column(name, transitions[name][rows], column[into])
+                write_rows(name, transitions[name], rows, column[into])
         return count
 
     def _add_frames(self, columns: Columns, transitions: Columns, rows: slice) -> bool:

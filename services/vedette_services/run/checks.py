@@ -58,6 +58,7 @@ from vedette_services.run.replay_room import describe_smaller, layout_space
 from vedette_services.run.run_files import entries_of_others, find_writing_run
 from vedette_services.run.snapshot_directory import snapshot_root
 from vedette_services.run.start import Start
+from vedette_services.run.sweep_files import has_sweep_files
 from vedette_services.status.records import status_records_bytes
 
 _FOLDERS_MAX = 2000  # into which a folder that is no run is searched for runs
@@ -295,7 +296,8 @@ def check_writable(out: Path) -> None:
     Raises:
         SettingError: gives the reason.
     """
-    if (run := find_writing_run(out)) is not None and not RunDirectory(out).is_ours:
+    is_known = RunDirectory(out).is_ours or has_sweep_files(out)
+    if not is_known and (run := find_writing_run(out)) is not None:
         why = f"the run {run} keeps files of its own there"
         raise SettingError(f"--out {out}", why, "name another folder")
     place = out

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vedette_rl.replay.ring_files import is_replay_file
+from vedette_rl.storage.regular_files import read_json
 from vedette_rl.storage.unfinished import UNFINISHED_NAME
 from vedette_services.errors import ServicesError, SettingError
 
@@ -68,8 +69,11 @@ _OWN = frozenset(
     }
 )
 """All that a run has in its directory. Videos are not the run's: `vedette eval` puts them there."""
-_MARKS = ("run.json", "summary.json", "events.jsonl")
-"""Any of these makes a folder a run's, also one from which others were lost."""
+_MARKS = {
+    "run.json": frozenset({"run_id", "epoch"}),
+    "summary.json": frozenset({"run_id", "exit_reason"}),
+}
+"""Keys that either file of a run has."""
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _WRITTEN.items()}
 _UNFINISHED = re.compile(rf"(?:.*/)?{UNFINISHED_NAME}(/.*)?")
@@ -244,7 +248,16 @@ def find_writing_run(place: Path) -> Path | None:
 
 
 def _is_marked(folder: Path) -> bool:
-    if any((folder / name).is_file() for name in _MARKS):
+    """Return True for a run's folder, also one from which some files were lost. Other programs have
+    files of these names, too: what is in them tells."""
+    if any(names <= _keys_in(folder / file) for file, names in _MARKS.items()):
         return True
-    parts = (folder / "checkpoints", folder / "best")
-    return (folder / "config.toml").is_file() and any(part.is_dir() for part in parts)
+    return any(path.parent.name.isdigit() for path in folder.glob("checkpoints/*/meta.json"))
+
+
+def _keys_in(file: Path) -> frozenset[str]:
+    try:
+        found = read_json(file)
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(found) if isinstance(found, dict) else frozenset()

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from run_folders import make_run  # of tests/support
 
+from vedette_services.errors import SettingError
+from vedette_services.run.checks import check_writable
+
 Run = Callable[..., tuple[int, str]]
 
 OUTPUTS = {
@@ -35,6 +38,31 @@ def test_no_output_takes_the_place_of_a_runs_file(
     why = f"the run {run} keeps files of its own there; name another place"
     assert (status, said) == (2, f"vedette: {option} {run / place}: {why}\n")
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"config.toml": "", "checkpoints/mine.pt": "", "best/mine.pt": ""},
+        {"summary.json": '{"mine": 1}', "events.jsonl": "{}", "run.json": '{"run_id": "mine"}'},
+        {"summary.json": "[]", "run.json": "torn {"},
+    ],
+)
+def test_a_folder_of_other_programs_with_such_names_takes_outputs(
+    vedette: Run, tmp_path: Path, files: dict[str, str]
+) -> None:
+    run = make_run(tmp_path / "run")
+    project = tmp_path / "project"
+    for name, text in files.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    for place in ("records.csv", "best/numbers.csv", "log/2026/numbers.csv"):
+        (project / place).parent.mkdir(parents=True, exist_ok=True)
+        assert vedette("report", run, "--csv", project / place)[0] == 0
+        assert (project / place).exists()
+    check_writable(project / "checkpoints" / "run1")
+    with pytest.raises(SettingError, match="keeps files of its own"):
+        check_writable(run / "checkpoints" / "run1")
 
 
 def test_links_and_relative_places_of_a_runs_file_are_known(vedette: Run, tmp_path: Path) -> None:

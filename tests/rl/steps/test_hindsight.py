@@ -144,13 +144,16 @@ def test_a_judge_of_single_goals_is_asked_row_by_row(ends: bool) -> None:
     np.testing.assert_array_equal(rows["terminated"], hit & ends)
 
 
-def test_a_judge_that_gives_no_bools_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("given", "said"), [(0.5, r"\[0.5, 0.5\]"), ([True, False], r"\(\d, 2\) for \d rows of goals")]
+)
+def test_a_judge_that_gives_no_bools_is_refused(given: Any, said: str) -> None:
     class Distance(BitFlip):
-        def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> float:
-            return 0.5
+        def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+            return given
 
     envs = LoopVectorEnv([Distance(BITS) for _ in range(ENVS)], seed=0)
-    with pytest.raises(HindsightError, match=r"compute_terminated gave \[0.5, 0.5\]: set .* bools"):
+    with pytest.raises(HindsightError, match=rf"compute_terminated gave {said}: set .* bools"):
         played(envs, 1)
 
 

@@ -392,6 +392,7 @@ def test_a_place_beyond_the_frames_is_refused() -> None:
         ({"action": np.array([0.0, 1.7])}, "'action': it comes with 1.7, which is no int64"),
         ({"n_steps": np.array([1, 257])}, "'n_steps': it comes with 257, which is no uint8"),
         ({"obs": np.ones((2, 1))}, r"'obs': it is of \[3\] a row, and comes as \[1\]"),
+        ({"action": np.array(["a", "b"])}, "'action': it is of int64, and comes as <U1"),
     ],
 )
 def test_rows_are_not_changed_into_what_their_columns_hold(
@@ -402,5 +403,8 @@ def test_rows_are_not_changed_into_what_their_columns_hold(
     slot = empty_columns(transition_dtype(spaces), 4)
     rows = {name: np.zeros_like(column[:2], np.float64) for name, column in slot.items()}
     assert WholeRows().write(slot, 0, rows, slice(0, 2)) == 2
+    lists: dict[str, Any] = {name: column.tolist() for name, column in rows.items()}
+    assert WholeRows().write(slot, 0, lists | {"reward": [1.0, 2.0]}, slice(0, 2)) == 2
+    assert slot["reward"][:2].tolist() == [1.0, 2.0]
     with pytest.raises(RowColumnError, match=why):
         WholeRows().write(slot, 0, rows | changed, slice(0, 2))
