@@ -400,27 +400,23 @@ def _baseline_rows(file: Path) -> Iterator[tuple[str, str, list[float]]]:
     columns = ", ".join(BASELINE_COLUMNS)
     try:
         text = read_bytes(file).decode("utf-8-sig")  # some programs begin with a mark
-        lines = csv.DictReader(io.StringIO(text, newline=""))
-        heads = lines.fieldnames or ()
-        if not set(BASELINE_COLUMNS) <= set(heads):
-            fix = f"needs {columns}, separated by commas"
+        lines = csv.reader(io.StringIO(text, newline=""))
+        heads = next(lines, [])
+        if any(heads.count(name) != 1 for name in BASELINE_COLUMNS):
+            fix = f"needs {columns}, each once, separated by commas"
             raise SettingError(str(file), "not a table of evaluations", fix)
-        for row in lines:
+        places = [heads.index(name) for name in BASELINE_COLUMNS]
+        names = BASELINE_COLUMNS[2:]
+        for row in filter(None, lines):
             place = f"{file}, line {lines.line_num}"
-            more = row.pop(None, [])  # the key under which DictReader puts these
-            values = [value for value in row.values() if value is not None]
-            count = len(values) + len(more)
-            if count != len(heads):
-                why = f"{count} values under {len(heads)} names: {','.join([*values, *more])}"
+            # Others' columns may be left out, and a comma may end a row. A decimal comma may not.
+            if len(row) <= max(places) or any(row[len(heads) :]):
+                why = f"{len(row)} values under {len(heads)} names: {','.join(row)}"
                 fix = "write numbers with a decimal point, and a text with commas in quotes"
                 raise SettingError(place, why, fix)
-            label, seed, *texts = (row[name] for name in BASELINE_COLUMNS)
-            names = BASELINE_COLUMNS[2:]
-            yield (
-                label,
-                seed,
-                [_number(place, *each) for each in zip(names, texts, strict=True)],
-            )
+            label, seed, *texts = (row[at] for at in places)
+            numbers = [_number(place, *each) for each in zip(names, texts, strict=True)]
+            yield label, seed, numbers
     except FileNotFoundError as error:
         raise SettingError(str(file), "no such file") from error
     except OSError as error:
@@ -439,12 +435,13 @@ def _number(place: str, name: str, text: str) -> float:
     """
     match name:
         case "return_mean":
-            wanted, least, most = "a number", -math.inf, math.inf
+            wanted, least, most = "a number with a decimal point", -math.inf, math.inf
         case "wall_s":
-            wanted, least, most = "a number from 0 on", 0.0, sys.float_info.max
+            wanted, most = "a finite number with a decimal point", sys.float_info.max
+            least = -most
         case _:
             wanted, least, most = f"a whole number from 0 to {_STEPS_MAX:,}", 0.0, _STEPS_MAX
-    fix = f"write {wanted}, with a decimal point"
+    fix = f"write {wanted}"
     try:
         value = float(text)
     except ValueError as error:

@@ -99,14 +99,20 @@ def _check_different(trials: Sequence[Trial]) -> None:
     """
     known: dict[str, Trial] = {}
     for trial in trials:
-        other = known.setdefault(trial.config.model_dump_json(), trial)
-        if other is not trial:
-            one, same = (_describe_changes(each.changes) for each in (other, trial))
-            what = f"{one} is there twice" if one == same else f"{one} and {same} are the same"
-            fix = "leave one out"
-            if "seed" in trial.changes and trial.changes["seed"] != other.changes["seed"]:
-                fix = "sweep seed or give a number of seeds, not both"
-            raise UsageError(f"sweep: with seed {trial.config.seed}, {what}; {fix}")
+        # Its JSON has no infinity.
+        other = known.setdefault(repr(trial.config.model_dump()), trial)
+        if other is trial:
+            continue
+        seed = trial.config.seed
+        if "seed" in trial.changes and trial.changes["seed"] != other.changes["seed"]:
+            counted = next(
+                each for each in (trial, other) if str(each.changes["seed"]) != str(seed)
+            )
+            why = f"seed {seed} is counted from seed={counted.changes['seed']}, and swept"
+            raise UsageError(f"sweep: {why}; sweep seed or give a number of seeds, not both")
+        one, same = (_describe_changes(each.changes) for each in (other, trial))
+        what = f"{one} is there twice" if one == same else f"{one} and {same} are the same"
+        raise UsageError(f"sweep: with seed {seed}, {what}; leave one out")
 
 
 def plan_starts(

@@ -229,6 +229,8 @@ def quoted_list(key: str, given: str) -> str:
 
 def _entry(text: str) -> str:
     """An entry of a list as TOML writes it."""
+    if text.lower() in ("true", "false"):
+        return text.lower()
     try:
         number = float(text)
     except ValueError:

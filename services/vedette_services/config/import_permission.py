@@ -213,7 +213,7 @@ def check_allowed(packages: Collection[str], option: str = "--allow-import") -> 
             continue
         top = package_of(package.partition(",")[0])
         several = " ".join(
-            f"{option} {name.strip()}" for name in package.split(",") if name.strip()
+            f"{option} {package_of(name.strip())}" for name in package.split(",") if name.strip()
         )
         fix = f"write {several}" if "," in package else "name its package"
         if "," not in package and top.isidentifier():

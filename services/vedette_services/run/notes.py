@@ -39,8 +39,8 @@ def read_notes(run: Path) -> Notes:
         table = _read_table(run)
     except (OSError, ValueError, RecursionError) as error:
         return Notes(damage=printable(f"{NOTES_FILE} {_describe(error)}", NOTE_CHARS))
-    tags = [printable(tag, TAG_CHARS) for tag in table["tags"]][:TAGS_MAX]
-    return Notes(tuple(tags), printable(table["note"], NOTE_CHARS))
+    tags = [printable(str(tag), TAG_CHARS) for tag in table["tags"]][:TAGS_MAX]
+    return Notes(tuple(tags), printable(str(table["note"]), NOTE_CHARS))
 
 
 def _read_table(run: Path) -> dict[str, Any]:
@@ -57,9 +57,10 @@ def _read_table(run: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ValueError("it has no table")
     table = {"tags": [], "note": "", **table}
-    if not isinstance(table["tags"], list) or not all(isinstance(t, str) for t in table["tags"]):
+    tags = table["tags"]
+    if not isinstance(tags, list) or not all(isinstance(tag, str | int | float) for tag in tags):
         raise ValueError("tags is no list of texts")
-    if not isinstance(table["note"], str):
+    if not isinstance(table["note"], str | int | float):
         raise ValueError("note is no text")
     return table
 

@@ -213,13 +213,33 @@ def test_rows_of_a_baseline_may_have_any_order(tmp_path: Path) -> None:
 HEAD = f"{','.join(BASELINE_COLUMNS)}\n"
 
 
+@pytest.mark.parametrize(
+    ("more", "rows"),
+    [
+        ("note", ["a,1,100,2,-3,4,fast", "a,1,200,2,3,8"]),
+        (",", ["a,1,100,2,3,4,,x", "a,1,200,2,3,8,"]),
+        ("note,note", ["a,1,100,2,3,4,x,y", "a,1,200,2,3,8,x"]),
+        ("", ["a,1,100,2,3,4,", "", "a,1,200,2,3,8,,,"]),
+    ],
+)
+def test_columns_of_others_are_nobodys_fault_in_a_baseline(
+    tmp_path: Path, more: str, rows: list[str]
+) -> None:
+    table = tmp_path / "other.csv"
+    table.write_text("\n".join([f"{HEAD.strip()},{more}", *rows]))
+    (found,) = report_statistics([table])
+    assert found["eval_last"]["iqm"] == 8.0
+
+
 def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"
-    for text in ("a,b\n1,2\n", "", HEAD.replace(",", ";")):
+    twice = f"{HEAD.strip()},seed\na,1,1,2,3,4,5\n"
+    for text in ("a,b\n1,2\n", "", HEAD.replace(",", ";"), twice):
         table.write_text(text)
         with pytest.raises(
-            SettingError, match="not a table of evaluations; needs label, seed, env_steps"
+            SettingError,
+            match=r"not a table of evaluations; needs label, seed, .* each once",
         ):
             report_statistics([tmp_path / "run", table])
     with pytest.raises(SettingError, match=r"nowhere\.csv: no such file$"):
@@ -233,7 +253,7 @@ def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> Non
             write_report(given, tmp_path / "x.html")
 
 
-_STEPS = "a whole number from 0 to 9,007,199,254,740,992, with a decimal point"
+_STEPS = "a whole number from 0 to 9,007,199,254,740,992"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +269,7 @@ _STEPS = "a whole number from 0 to 9,007,199,254,740,992, with a decimal point"
             "5 values under 6 names: a,1,300,2,3; write numbers with a decimal point, and a text "
             "with commas in quotes",
         ),
-        ('a,1,300,2,3,"5,7"', "return_mean is '5,7'; write a number, with a decimal point"),
+        ('a,1,300,2,3,"5,7"', "return_mean is '5,7'; write a number with a decimal point"),
         ("a,1,x,2,3,4", f"env_steps is 'x'; write {_STEPS}"),
         ("a,1,nan,2,3,4", f"env_steps is 'nan'; write {_STEPS}"),
         ("a,1,1e23,2,3,4", f"env_steps is '1e23'; write {_STEPS}"),
@@ -257,7 +277,7 @@ _STEPS = "a whole number from 0 to 9,007,199,254,740,992, with a decimal point"
         ("a,1,2,0.5,3,4", f"opt_steps is '0.5'; write {_STEPS}"),
         (
             "a,1,2,3,inf,4",
-            "wall_s is 'inf'; write a number from 0 on, with a decimal point",
+            "wall_s is 'inf'; write a finite number with a decimal point",
         ),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_sweep_that_cannot_work_is_refused_before_anything_starts(tmp_path: Pa
         (
             2,
             {"seed": ["1", "2"]},
-            "with seed 2, seed=2 and seed=1 are the same; sweep seed or give a number of seeds, "
+            "seed 2 is counted from seed=1, and swept; sweep seed or give a number of seeds, "
             "not both",
         ),
     ],
@@ -206,6 +206,11 @@ def test_trials_that_would_train_the_same_are_refused(
         plan_trials(configure, tmp_path / "out", seeds=seeds, sweep=sweep)
     assert str(error.value) == f"sweep: {said}"
     assert not (tmp_path / "out").exists()
+
+
+def test_values_that_json_writes_alike_are_two(tmp_path: Path) -> None:
+    sweep = {"env.kwargs.limit": ["inf", "-inf"], "env.kwargs.word": ["1", '"1"', "true"]}
+    assert len(plan_trials(configure, tmp_path, sweep=sweep)) == 6
 
 
 def test_swept_seeds_that_lie_apart_may_be_counted(tmp_path: Path) -> None:

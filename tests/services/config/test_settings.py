@@ -70,6 +70,9 @@ def test_none_for_code_of_the_user_is_refused_and_no_text(word: str) -> None:
     ("written", "fix"),
     [
         ("[a,b]", """in a shell, in quotes: 'env.kwargs.names=["a", "b"]'"""),
+        ("[True, False,a]", """in a shell, in quotes: 'env.kwargs.names=[true, false, "a"]'"""),
+        ('["a", None]', "TOML has no None; leave it out"),
+        ("[01,a]", "in a shell, '[1, \"a\"]' is a list"),
         ("[[a],[b]]", "in a shell, '"),
         ("{a: 1}", "'{a = 1}' a table"),
         ("[a-z]+", "quotes within quotes: '\"a\"'"),
@@ -82,7 +85,7 @@ def test_a_list_whose_quotes_a_shell_took_is_no_text_for_code_of_the_user(
 ) -> None:
     with pytest.raises(SettingError) as refused:
         settings_table([f"env.kwargs.names={written}"])
-    said = f"env.kwargs.names: {written} is no TOML, and would be given as a text; "
+    said = f"env.kwargs.names: {written} is no TOML, and would be given as a text"
     assert str(refused.value).startswith(said)
     assert fix in str(refused.value)
 
