@@ -185,7 +185,7 @@ def test_some_of_several_environments_begin_while_others_go_on() -> None:
     np.testing.assert_array_equal(step.init_obs["obs"], first + np.array([[1], [100], [1]]))
     with pytest.raises(ValueError, match=r"truncated of shape \(\), expected of shape \(3,\)"):
         envs.push(zeros, zeros, first, none, False)
-    with pytest.raises(ValueError, match=r"action=nan of environment 1: it is not fin"):
+    with pytest.raises(ValueError, match=r"action=nan of environment 1: nan is no int64"):
         envs.push(zeros, zeros, first, none, none, [(1, np.nan)])
     broken = np.where([[True], [False], [False]], np.nan, first)
     with pytest.raises(SpaceLayoutError, match=r"'obs'\[0, 0\] is nan, which is not"):
