@@ -11,7 +11,7 @@ import io
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -397,24 +397,22 @@ def _baseline_rows(file: Path) -> Iterator[tuple[str, str, list[float]]]:
     Raises:
         SettingError: names the file, and the line and the value that is wrong.
     """
-    columns = ", ".join(BASELINE_COLUMNS)
+    names = BASELINE_COLUMNS[2:]
     try:
         text = read_bytes(file).decode("utf-8-sig")  # some programs begin with a mark
         lines = csv.reader(io.StringIO(text, newline=""))
-        heads = next(lines, [])
-        if any(heads.count(name) != 1 for name in BASELINE_COLUMNS):
-            fix = f"needs {columns}, each once, separated by commas"
-            raise SettingError(str(file), "not a table of evaluations", fix)
-        places = [heads.index(name) for name in BASELINE_COLUMNS]
-        names = BASELINE_COLUMNS[2:]
+        heads = next(filter(None, lines), [])  # the first that is not empty
+        places = _baseline_places(file, heads)
         for row in filter(None, lines):
             place = f"{file}, line {lines.line_num}"
-            # Others' columns may be left out, and a comma may end a row. A decimal comma may not.
-            if len(row) <= max(places) or any(row[len(heads) :]):
+            fix = "write numbers with a decimal point, and a text with commas in quotes"
+            if any(value.strip() for value in row[len(heads) :]):
                 why = f"{len(row)} values under {len(heads)} names: {','.join(row)}"
-                fix = "write numbers with a decimal point, and a text with commas in quotes"
                 raise SettingError(place, why, fix)
-            label, seed, *texts = (row[at] for at in places)
+            if missing := [name for name, at in places.items() if at >= len(row)]:
+                why = f"{len(row)} values under {len(heads)} names, without {missing[0]}"
+                raise SettingError(place, f"{why}: {','.join(row)}", "write a value for each name")
+            label, seed, *texts = (row[at] for at in places.values())
             numbers = [_number(place, *each) for each in zip(names, texts, strict=True)]
             yield label, seed, numbers
     except FileNotFoundError as error:
@@ -427,6 +425,21 @@ def _baseline_rows(file: Path) -> Iterator[tuple[str, str, list[float]]]:
         raise SettingError(str(file), f"not a table of evaluations: {error}") from error
 
 
+def _baseline_places(file: Path, heads: Sequence[str]) -> dict[str, int]:
+    """Return the place in a row of each of `BASELINE_COLUMNS`; others may stand between them.
+
+    Raises:
+        SettingError: one is not among the names of the table, or is there twice.
+    """
+    if not set(BASELINE_COLUMNS) <= set(heads):
+        fix = f"needs {', '.join(BASELINE_COLUMNS)}, separated by commas"
+        raise SettingError(str(file), "not a table of evaluations", fix)
+    if twice := [name for name in BASELINE_COLUMNS if heads.count(name) > 1]:
+        why = f"{heads.count(twice[0])} columns are named {twice[0]}"
+        raise SettingError(str(file), why, "leave one, or name the others differently")
+    return {name: heads.index(name) for name in BASELINE_COLUMNS}
+
+
 def _number(place: str, name: str, text: str) -> float:
     """Return a number of a baseline; a return may be one that is not finite.
 
@@ -435,10 +448,10 @@ def _number(place: str, name: str, text: str) -> float:
     """
     match name:
         case "return_mean":
-            wanted, least, most = "a number with a decimal point", -math.inf, math.inf
-        case "wall_s":
-            wanted, most = "a finite number with a decimal point", sys.float_info.max
-            least = -most
+            wanted, least, most = "a number, with a decimal point", -math.inf, math.inf
+        case "wall_s":  # on a chart over time nothing is before the begin
+            wanted = "a number from 0 on, with a decimal point; 0 where it is not known"
+            least, most = 0.0, sys.float_info.max
         case _:
             wanted, least, most = f"a whole number from 0 to {_STEPS_MAX:,}", 0.0, _STEPS_MAX
     fix = f"write {wanted}"

@@ -21,6 +21,7 @@ from vedette.sweep.directory import check_sweep_directory
 from vedette.sweep.jobs import Jobs, Trial, TrialOutcome, describe_result
 from vedette_services.config.loading import LoadedConfig
 from vedette_services.config.probing import EnvironmentProbe
+from vedette_services.config.saving import config_text
 from vedette_services.errors import DONE, ArgumentError, SettingError, UsageError
 from vedette_services.host.output import Say
 from vedette_services.host.processes import StopSignals
@@ -98,20 +99,21 @@ def _check_different(trials: Sequence[Trial]) -> None:
         UsageError: names two that would, and the fix.
     """
     known: dict[str, Trial] = {}
+    first_seeds: dict[str, int] = {}
     for trial in trials:
-        # Its JSON has no infinity.
-        other = known.setdefault(repr(trial.config.model_dump()), trial)
+        same, seed = _describe_changes(trial.changes), trial.config.seed
+        is_counted = seed != first_seeds.setdefault(same, seed)
+        # what the process of a trial reads; JSON would have null for both infinities
+        other = known.setdefault(config_text(trial.config), trial)
         if other is trial:
             continue
-        seed = trial.config.seed
-        if "seed" in trial.changes and trial.changes["seed"] != other.changes["seed"]:
-            counted = next(
-                each for each in (trial, other) if str(each.changes["seed"]) != str(seed)
-            )
-            why = f"seed {seed} is counted from seed={counted.changes['seed']}, and swept"
-            raise UsageError(f"sweep: {why}; sweep seed or give a number of seeds, not both")
-        one, same = (_describe_changes(each.changes) for each in (other, trial))
-        what = f"{one} is there twice" if one == same else f"{one} and {same} are the same"
+        one = _describe_changes(other.changes)
+        if one == same:
+            raise UsageError(f"sweep: with seed {seed}, {one} is there twice; leave one out")
+        if is_counted and "seed" in trial.changes:
+            what = f"{one} and a further seed of {same} are both seed {seed}"
+            raise UsageError(f"sweep: {what}; sweep seed or give a number of seeds, not both")
+        what = f"{one} and {same} are the same"
         raise UsageError(f"sweep: with seed {seed}, {what}; leave one out")
 
 

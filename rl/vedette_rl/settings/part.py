@@ -3,8 +3,10 @@ fix."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, get_args, get_origin
 
@@ -217,24 +219,35 @@ def _fix_of_brackets(key: str, complaint: ErrorDetails, known: KnownKeys) -> str
         return f"set {next(of_tables, f'{key}.KEY')}"
     if kind not in _LISTS or not isinstance(given, str):
         return ""
-    return quoted_list(key, given)
+    return quoted_list(key, given) or "in a shell, '[1, \"a\"]' is a list"
 
 
 def quoted_list(key: str, given: str) -> str:
     """How a shell is given a list of which it has taken the quotes away: `KEY=["a"]` arrives as
-    `KEY=[a]`."""
-    entries = ", ".join(_entry(text.strip(" \"'")) for text in given.strip("[]").split(","))
-    return f"in a shell, in quotes: '{key}=[{entries}]'"
+    `KEY=[a]`. "" where no list of TOML can be made of it."""
+    entries = [text.strip() for text in given.strip("[] ").removesuffix(",").split(",")]
+    fixed = f"[{', '.join(map(_entry, entries))}]"
+    if "'" in fixed or not all(entries) or any(entry in _NONE for entry in entries):
+        return ""
+    try:
+        tomllib.loads(f"value = {fixed}")
+    except tomllib.TOMLDecodeError:
+        return ""
+    return f"in a shell, in quotes: '{key}={fixed}'"
+
+
+_NONE = ("None", "null")
+_BOOLEANS = {"True": "true", "False": "false", "true": "true", "false": "false"}
 
 
 def _entry(text: str) -> str:
-    """An entry of a list as TOML writes it."""
-    if text.lower() in ("true", "false"):
-        return text.lower()
+    """An entry of a list as TOML writes it; what has quotes stays a text."""
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
     try:
         number = float(text)
     except ValueError:
-        return f'"{text}"'
+        return json.dumps(text.strip("\"'"), ensure_ascii=False)
     has_digits = re.search(r"(?<!\d)\.|\.(?!\d)", text) is None  # on both sides of a point
     return text if has_digits else repr(number)
 

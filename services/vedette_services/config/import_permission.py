@@ -211,13 +211,13 @@ def check_allowed(packages: Collection[str], option: str = "--allow-import") -> 
     for package in packages:
         if package.isidentifier():
             continue
-        top = package_of(package.partition(",")[0])
-        several = " ".join(
-            f"{option} {package_of(name.strip())}" for name in package.split(",") if name.strip()
-        )
-        fix = f"write {several}" if "," in package else "name its package"
-        if "," not in package and top.isidentifier():
-            fix = f"its package is {top}"
+        named = dict.fromkeys(package_of(name.strip()) for name in package.split(","))
+        tops = [top for top in named if top.isidentifier()]
+        fix = "name its package"
+        if tops and "," in package:
+            fix = f"write {' '.join(f'{option} {top}' for top in tops)}"
+        elif tops:
+            fix = f"its package is {tops[0]}"
         raise UsageError(f"{option} {package}: it is no name of a package; {fix}")
 
 

@@ -77,25 +77,16 @@ def _refuse_unmeant_text(key: str, written: str, parsed: object) -> None:
     if parsed != written or not written.startswith(_OPENING):
         return
     why = f"{written} is no TOML, and would be given as a text"
-    entries = [text.strip(" \"'") for text in written.strip("[]").split(",")]
-    is_list = re.fullmatch(r"\[[^][{}()]*\]", written) is not None
-    if is_list and any(text in _PYTHON_NONE for text in entries):
-        raise SettingError(key, f"{why}; TOML has no None", "leave it out")
-    if is_list and _is_toml(quoted := quoted_list(key, written)):
-        raise SettingError(key, why, quoted)
+    if re.fullmatch(r"\[[^][{}()]*\]", written):
+        entries = [entry.strip() for entry in written.strip("[]").split(",")]
+        if none := [entry for entry in entries if entry in _PYTHON_NONE]:
+            fix = f"TOML has no {none[0]}: leave it out, or write it as a text, '\"{none[0]}\"'"
+            raise SettingError(key, why, fix)
+        if fix := quoted_list(key, written):
+            raise SettingError(key, why, fix)
     forms = "'[1, \"a\"]' is a list, '{a = 1}' a table"
     quotes = "a text has quotes within quotes: '\"a\"'"
     raise SettingError(key, why, f"in a shell, {forms}, and {quotes}")
-
-
-def _is_toml(quoted: str) -> bool:
-    """True if a shell that takes away the outer quotes of this line gives a setting that TOML
-    knows."""
-    try:
-        tomllib.loads("value =" + quoted.partition("=")[2].removesuffix("'"))
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
 
 
 def environment_settings(environment: Mapping[str, str]) -> list[str]:

@@ -39,12 +39,13 @@ def read_notes(run: Path) -> Notes:
         table = _read_table(run)
     except (OSError, ValueError, RecursionError) as error:
         return Notes(damage=printable(f"{NOTES_FILE} {_describe(error)}", NOTE_CHARS))
-    tags = [printable(str(tag), TAG_CHARS) for tag in table["tags"]][:TAGS_MAX]
-    return Notes(tuple(tags), printable(str(table["note"]), NOTE_CHARS))
+    tags = [printable(tag, TAG_CHARS) for tag in table["tags"]][:TAGS_MAX]
+    return Notes(tuple(tags), printable(table["note"], NOTE_CHARS))
 
 
 def _read_table(run: Path) -> dict[str, Any]:
-    """Read the file as it is, with `tags` and `note`; without one both are empty.
+    """Read the file as it is, with `tags` and `note`, whose numbers are read as texts; without one
+    both are empty.
 
     Raises:
         OSError: it cannot be read.
@@ -57,12 +58,16 @@ def _read_table(run: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ValueError("it has no table")
     table = {"tags": [], "note": "", **table}
-    tags = table["tags"]
-    if not isinstance(tags, list) or not all(isinstance(tag, str | int | float) for tag in tags):
+    if not isinstance(table["tags"], list) or not all(map(_is_text, table["tags"])):
         raise ValueError("tags is no list of texts")
-    if not isinstance(table["note"], str | int | float):
+    if not _is_text(table["note"]):
         raise ValueError("note is no text")
-    return table
+    return {**table, "tags": [*map(str, table["tags"])], "note": str(table["note"])}
+
+
+def _is_text(value: object) -> bool:
+    """True for a text, and for a number, which somebody has written without quotes."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _describe(error: Exception) -> str:

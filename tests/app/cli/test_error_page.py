@@ -247,6 +247,11 @@ CONFIGURATION = [
         "agent.hidden_sizes: must be a list in brackets, not '64,64'; in a shell, in quotes: "
         "'agent.hidden_sizes=[64, 64]'",
     ),
+    (
+        "run agent.hidden_sizes=064,64",
+        "agent.hidden_sizes: must be a list in brackets, not '064,64'; in a shell, "
+        "'[1, \"a\"]' is a list",
+    ),
     ("run seed=x", "seed: must be a whole number, not 'x'"),
     ("run learner.device=gpu", "learner.device: must be auto, cpu, mps, cuda or cuda:N, not 'gpu'"),
     (

@@ -213,33 +213,13 @@ def test_rows_of_a_baseline_may_have_any_order(tmp_path: Path) -> None:
 HEAD = f"{','.join(BASELINE_COLUMNS)}\n"
 
 
-@pytest.mark.parametrize(
-    ("more", "rows"),
-    [
-        ("note", ["a,1,100,2,-3,4,fast", "a,1,200,2,3,8"]),
-        (",", ["a,1,100,2,3,4,,x", "a,1,200,2,3,8,"]),
-        ("note,note", ["a,1,100,2,3,4,x,y", "a,1,200,2,3,8,x"]),
-        ("", ["a,1,100,2,3,4,", "", "a,1,200,2,3,8,,,"]),
-    ],
-)
-def test_columns_of_others_are_nobodys_fault_in_a_baseline(
-    tmp_path: Path, more: str, rows: list[str]
-) -> None:
-    table = tmp_path / "other.csv"
-    table.write_text("\n".join([f"{HEAD.strip()},{more}", *rows]))
-    (found,) = report_statistics([table])
-    assert found["eval_last"]["iqm"] == 8.0
-
-
 def test_a_table_that_is_no_baseline_is_refused_in_a_line(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     table = tmp_path / "other.csv"
-    twice = f"{HEAD.strip()},seed\na,1,1,2,3,4,5\n"
-    for text in ("a,b\n1,2\n", "", HEAD.replace(",", ";"), twice):
+    for text in ("a,b\n1,2\n", "", HEAD.replace(",", ";")):
         table.write_text(text)
         with pytest.raises(
-            SettingError,
-            match=r"not a table of evaluations; needs label, seed, .* each once",
+            SettingError, match="not a table of evaluations; needs label, seed, env_steps"
         ):
             report_statistics([tmp_path / "run", table])
     with pytest.raises(SettingError, match=r"nowhere\.csv: no such file$"):
@@ -266,10 +246,9 @@ _STEPS = "a whole number from 0 to 9,007,199,254,740,992"
         ),
         (
             "a,1,300,2,3",
-            "5 values under 6 names: a,1,300,2,3; write numbers with a decimal point, and a text "
-            "with commas in quotes",
+            "5 values under 6 names, without return_mean: a,1,300,2,3; write a value for each name",
         ),
-        ('a,1,300,2,3,"5,7"', "return_mean is '5,7'; write a number with a decimal point"),
+        ('a,1,300,2,3,"5,7"', "return_mean is '5,7'; write a number, with a decimal point"),
         ("a,1,x,2,3,4", f"env_steps is 'x'; write {_STEPS}"),
         ("a,1,nan,2,3,4", f"env_steps is 'nan'; write {_STEPS}"),
         ("a,1,1e23,2,3,4", f"env_steps is '1e23'; write {_STEPS}"),
@@ -277,7 +256,13 @@ _STEPS = "a whole number from 0 to 9,007,199,254,740,992"
         ("a,1,2,0.5,3,4", f"opt_steps is '0.5'; write {_STEPS}"),
         (
             "a,1,2,3,inf,4",
-            "wall_s is 'inf'; write a finite number with a decimal point",
+            "wall_s is 'inf'; write a number from 0 on, with a decimal point; 0 where it is not "
+            "known",
+        ),
+        (
+            "a,1,2,3,-1,4",
+            "wall_s is '-1'; write a number from 0 on, with a decimal point; 0 where it is not "
+            "known",
         ),
     ],
 )
@@ -289,6 +274,53 @@ def test_a_value_that_a_baseline_cannot_have_is_named_with_its_line(
     with pytest.raises(SettingError) as refused:
         report_statistics([table])
     assert str(refused.value) == f"{table}, line 3: {said}"
+
+
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [
+        ("{},host", "{},gpu-1"),
+        ("{},host", "{}"),  # left out at the end
+        ("{},", "{},x"),
+        (",{},", ",{},"),
+        ("x,{},x", "1,{},2"),
+        ("x,{},,", "1,{},,3"),
+        ("{}", "{},"),
+        ("{}", "{}, ,"),
+        ("\n{}", "\n{}\n"),
+    ],
+)
+def test_a_baseline_may_have_columns_of_its_own(tmp_path: Path, head: str, row: str) -> None:
+    table = tmp_path / "other.csv"
+    rows = [row.format(f"a,1,{at},1,1,{at / 2}") for at in (100, 200)]
+    table.write_text("\n".join([head.format(HEAD.strip()), *rows]))
+    (found,) = report_statistics([table])
+    assert (found["env_steps"], found["eval_last"]["iqm"]) == (200.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "said"),
+    [
+        ("{},host", "a,1,300,2,3,5,7,x", "8 values under 7 names: a,1,300,2,3,5,7,x; write"),
+        ("{},", "a,1,300,2,3,5,,7", "8 values under 7 names: a,1,300,2,3,5,,7; write"),
+        ("x,{},x", "1,a,1,300,2,3", "6 values under 8 names, without return_mean: 1,a,1,300,2,3;"),
+    ],
+)
+def test_the_values_of_a_row_are_counted_with_columns_of_its_own(
+    tmp_path: Path, head: str, row: str, said: str
+) -> None:
+    table = tmp_path / "other.csv"
+    table.write_text(f"{head.format(HEAD.strip())}\n{row}\n")
+    with pytest.raises(SettingError) as refused:
+        report_statistics([table])
+    assert str(refused.value).startswith(f"{table}, line 2: {said}")
+
+
+def test_a_column_of_a_baseline_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "other.csv"
+    table.write_text(f"{HEAD.strip()},wall_s\na,1,300,2,3,5,7\n")
+    with pytest.raises(SettingError, match=r"other\.csv: 2 columns are named wall_s; leave one"):
+        report_statistics([table])
 
 
 def test_a_table_of_another_program_may_begin_with_a_mark(tmp_path: Path) -> None:

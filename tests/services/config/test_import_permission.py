@@ -14,13 +14,14 @@ from configurations import configured
 
 from vedette_services.config import import_permission, write_config
 from vedette_services.config.import_permission import (
+    check_allowed,
     check_run_imports,
     importing_parts,
     record_begun,
 )
 from vedette_services.config.loading import load_config, read_config, read_toml
 from vedette_services.config.saving import config_table
-from vedette_services.errors import ImportPermissionError
+from vedette_services.errors import ImportPermissionError, UsageError
 
 RUN = Path("runs/theirs")
 Table = dict[str, Any]
@@ -255,3 +256,22 @@ def test_a_file_of_the_user_may_import_what_it_names(
     mine = tmp_path / "mine.toml"
     mine.write_text('[env]\nid = "guest_of_tests:make"\n[agent]\nname = "dqn"\n')
     assert load_config(mine).config.env.module == "guest_of_tests"
+
+
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        ("a,b.c", "write --allow-import a --allow-import b"),
+        ("a, a.b:Name,", "write --allow-import a"),
+        ("a,1b", "write --allow-import a"),
+        ("1a,1b", "name its package"),
+        ("b.c", "its package is b"),
+    ],
+)
+def test_names_that_no_package_has_are_refused_with_names_that_are_taken(
+    written: str, fix: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_allowed([written])
+    said = f"--allow-import {written}: it is no name of a package; {fix}"
+    assert str(refused.value) == said

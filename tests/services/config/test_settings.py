@@ -70,9 +70,17 @@ def test_none_for_code_of_the_user_is_refused_and_no_text(word: str) -> None:
     ("written", "fix"),
     [
         ("[a,b]", """in a shell, in quotes: 'env.kwargs.names=["a", "b"]'"""),
-        ("[True, False,a]", """in a shell, in quotes: 'env.kwargs.names=[true, false, "a"]'"""),
-        ('["a", None]', "TOML has no None; leave it out"),
-        ("[01,a]", "in a shell, '[1, \"a\"]' is a list"),
+        ("[True, False]", "in a shell, in quotes: 'env.kwargs.names=[true, false]'"),
+        ("[true, a]", """in a shell, in quotes: 'env.kwargs.names=[true, "a"]'"""),
+        ('["True", "64", a]', """'env.kwargs.names=["True", "64", "a"]'"""),
+        ("[.5, a,]", """'env.kwargs.names=[0.5, "a"]'"""),
+        (r"[\d, a]", r"""'env.kwargs.names=["\\d", "a"]'"""),
+        ("[None, 1]", """TOML has no None: leave it out, or write it as a text, '"None"'"""),
+        ("[1, null]", "TOML has no null: leave it out"),
+        ("[01,2]", "'[1, \"a\"]' is a list"),
+        ("[Infinity, 1]", "'[1, \"a\"]' is a list"),
+        ("[1,,2]", "'[1, \"a\"]' is a list"),
+        ("[it's, a]", "'[1, \"a\"]' is a list"),
         ("[[a],[b]]", "in a shell, '"),
         ("{a: 1}", "'{a = 1}' a table"),
         ("[a-z]+", "quotes within quotes: '\"a\"'"),
@@ -85,9 +93,25 @@ def test_a_list_whose_quotes_a_shell_took_is_no_text_for_code_of_the_user(
 ) -> None:
     with pytest.raises(SettingError) as refused:
         settings_table([f"env.kwargs.names={written}"])
-    said = f"env.kwargs.names: {written} is no TOML, and would be given as a text"
+    said = f"env.kwargs.names: {written} is no TOML, and would be given as a text; "
     assert str(refused.value).startswith(said)
     assert fix in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [
+        ("[True, False]", [True, False]),
+        ("[true, a]", [True, "a"]),
+        ("[.5, a,]", [0.5, "a"]),
+        (r"[\d, a]", [r"\d", "a"]),
+    ],
+)
+def test_the_list_that_is_suggested_is_taken(written: str, names: list[object]) -> None:
+    with pytest.raises(SettingError) as refused:
+        settings_table([f"env.kwargs.names={written}"])
+    suggested = refused.value.fix.removeprefix("in a shell, in quotes: ").strip("'")
+    assert settings_table([suggested]) == {"env": {"kwargs": {"names": names}}}
 
 
 def test_values_that_toml_reads_reach_code_of_the_user_whatever_they_begin_with() -> None:

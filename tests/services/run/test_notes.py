@@ -28,6 +28,7 @@ def test_tags_and_a_note_are_saved_with_the_run(tmp_path: Path) -> None:
         ("", "is no JSON: "),
         ("[]", "is damaged: it has no table"),
         ('{"tags": 7}', "is damaged: tags is no list of texts"),
+        ('{"tags": [true]}', "is damaged: tags is no list of texts"),
         ('{"tags": [["a"]]}', "is damaged: tags is no list of texts"),
         ('{"note": null}', "is damaged: note is no text"),
         ('{"note": ' + "[" * 9999, "is nested too deeply"),
@@ -45,9 +46,11 @@ def test_a_damaged_file_is_named_and_never_replaced(tmp_path: Path, text: str, w
     assert file.read_text() == text
 
 
-def test_numbers_that_somebody_wrote_are_read_as_texts(tmp_path: Path) -> None:
-    (tmp_path / NOTES_FILE).write_text('{"tags": [1, "a"], "note": 5}')
-    assert read_notes(tmp_path) == Notes(("1", "a"), "5")
+def test_numbers_in_a_file_written_by_hand_are_texts(tmp_path: Path) -> None:
+    (tmp_path / NOTES_FILE).write_text('{"tags": [1, "a", 2.5], "note": 5}')
+    assert read_notes(tmp_path) == Notes(("1", "a", "2.5"), "5")
+    assert write_notes(tmp_path, add=["1", "b"], remove=["2.5"]) == Notes(("1", "a", "b"), "5")
+    assert read_notes(tmp_path) == Notes(("1", "a", "b"), "5")
 
 
 def test_a_listing_shows_that_the_notes_are_damaged(tmp_path: Path) -> None:
