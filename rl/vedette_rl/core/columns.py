@@ -156,25 +156,35 @@ def check_declared(columns: Sequence[RowColumn], given: Columns, expected: Colum
             )
 
 
-def write_rows(name: str, given: NDArray[Any], rows: slice, out: NDArray[Any]) -> None:
+def write_rows(
+    name: str, given: NDArray[Any], rows: slice, column: NDArray[Any], into: slice
+) -> None:
     """Write some of the given rows into a column; floats are rounded to its precision, other
-    numbers are not changed.
+    numbers are not changed. An actor does so at each step, for each column.
+
+    Args:
+        rows: of `given`.
+        into: where in `column`.
 
     Raises:
         RowColumnError: they have another shape, or the column cannot hold a number.
     """
-    shape = out.shape[1:]
-    if type(given) is np.ndarray and given.dtype == out.dtype and given.shape[1:] == shape:
-        out[...] = given[rows]
+    if (
+        type(given) is np.ndarray
+        and given.dtype == column.dtype
+        and given.ndim == column.ndim
+        and (given.ndim == 1 or given.shape[1:] == column.shape[1:])
+    ):
+        column[into] = given[rows]
         return
     array = np.asarray(given)  # a list, too
-    if array.shape[1:] != shape:  # numpy might repeat it
-        why = f"it is of {[*shape]} a row, and comes as {[*array.shape[1:]]}"
+    if array.shape[1:] != column.shape[1:]:  # numpy might repeat it
+        why = f"it is of {[*column.shape[1:]]} a row, and comes as {[*array.shape[1:]]}"
         raise RowColumnError(name, why)
-    if not may_be_cast(array.dtype, out.dtype):
-        raise RowColumnError(name, f"it is of {out.dtype}, and comes as {array.dtype}")
+    if not may_be_cast(array.dtype, column.dtype):
+        raise RowColumnError(name, f"it is of {column.dtype}, and comes as {array.dtype}")
     try:
-        out[...] = cast_exactly(array[rows], out.dtype)
+        column[into] = cast_exactly(array[rows], column.dtype)
     except InexactCastError as error:
         raise RowColumnError(name, f"it comes with {error}: give what it can hold") from error
 

@@ -68,8 +68,9 @@ class WholeRows:
         """
         check_declared(self._declared, transitions, columns)
         count: int = rows.stop - rows.start
+        into = slice(at, at + count)
         for name, column in columns.items():
-            write_rows(name, transitions[name], rows, column[at : at + count])
+            write_rows(name, transitions[name], rows, column, into)
         return count
 
     def begin(self) -> None:
@@ -120,7 +121,7 @@ class FrameWriter:
             if name in STACKS:
                 column[into] = self._place[transitions[name][rows]]
             elif name not in frames:
-                write_rows(name, transitions[name], rows, column[into])
+                write_rows(name, transitions[name], rows, column, into)
         return count
 
     def _add_frames(self, columns: Columns, transitions: Columns, rows: slice) -> bool:
