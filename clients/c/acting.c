@@ -34,10 +34,10 @@ double vd_number_at(char type, size_t width, const void *data, size_t k) {
     uint64_t bits = 0;
     float narrow;
     double wide;
-    for (size_t i = width; i--;) bits = bits << 8 | at[i];
-    if (type == 'f' && width == 2) return vd_float_of_half((uint16_t)bits);
     if (type == 'f' && width == 4) return memcpy(&narrow, at, 4), narrow;
-    if (type == 'f') return memcpy(&wide, at, 8), wide;
+    if (type == 'f' && width == 8) return memcpy(&wide, at, 8), wide;
+    for (size_t i = width; i--;) bits = bits << 8 | at[i];
+    if (type == 'f') return vd_float_of_half((uint16_t)bits);
     uint64_t sign = (uint64_t)1 << (8 * width - 1);
     if (type != 'i' || !(bits & sign)) return (double)bits;
     return -(double)((~bits & (sign - 1)) + 1);

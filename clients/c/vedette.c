@@ -374,7 +374,6 @@ vedette_result vedette_begin(vedette *v, unsigned env, const void *obs) {
 static vedette_result choose_action(vedette *v, const model *by, const void *obs, const acting *how, void *action) {
     const policy *p = &v->plays->policy;
     if (p->head == NO_POLICY) return misuse(v, p->missing);
-    if (!is_finite_observation(v->plays, obs)) return misuse(v, NOT_FINITE);
     vd_act(v->plays, by->row, by->version, obs, how, v->memory, action);
     return VEDETTE_OK;
 }
@@ -417,13 +416,19 @@ vedette_result vedette_act(vedette *v, unsigned env, void *action) {
     return VEDETTE_OK;
 }
 
+/* As choose_action, for an observation of the caller: those of episodes were looked at when they came. */
+static vedette_result choose_greedily(vedette *v, const void *obs, float *memory, void *action) {
+    if (!is_finite_observation(v->plays, obs)) return misuse(v, NOT_FINITE);
+    return choose_action(v, &v->acts, obs, &(acting){.rank = 0.5, .state = memory}, action);
+}
+
 vedette_result vedette_greedy(vedette *v, const void *obs, void *action) {
     vedette_result result = ready(v, v->wait_s, true);
     if (result != VEDETTE_OK) return result;
     if (v->plays->policy.memory)
         return misuse(v, "the run's policy has a memory, which vedette_greedy does not: call "
                          "vedette_greedy_with_memory");
-    return choose_action(v, &v->acts, obs, &(acting){.rank = 0.5}, action);
+    return choose_greedily(v, obs, NULL, action);
 }
 
 size_t vedette_memory_size(const vedette *v) { return v->plays ? v->plays->policy.memory : 0; }
@@ -433,7 +438,7 @@ vedette_result vedette_greedy_with_memory(vedette *v, const void *obs, float *me
     if (result != VEDETTE_OK) return result;
     if (size != v->plays->policy.memory)
         return misuse(v, "the memory given to vedette_greedy_with_memory is not of vedette_memory_size numbers");
-    return choose_action(v, &v->acts, obs, &(acting){.rank = 0.5, .state = memory}, action);
+    return choose_greedily(v, obs, memory, action);
 }
 
 vedette_result vedette_set_action(vedette *v, unsigned env, const void *action) {

@@ -53,3 +53,15 @@ def cast_exactly(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         first = tuple(np.argwhere(~kept)[0].tolist())
         raise InexactCastError(values[first], first, dtype)
     return cast
+
+
+def cast_rounded(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """As `cast_exactly`; to a dtype of floats whole numbers are rounded, too.
+
+    Raises:
+        InexactCastError: the dtype does not hold one.
+    """
+    if dtype.kind == "f" and may_be_cast(values.dtype, dtype):
+        with np.errstate(over="ignore"):
+            return values.astype(dtype)
+    return cast_exactly(values, dtype)

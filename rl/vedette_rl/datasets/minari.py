@@ -21,7 +21,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import ACTOR, INTERVENED, MANAGER
-from vedette_rl.core.exact_cast import cast_exactly, may_be_cast
+from vedette_rl.core.exact_cast import cast_rounded
 from vedette_rl.envs import EnvConfig, make_env
 from vedette_rl.envs.layout import ActionConverter, find_intervention
 from vedette_rl.envs.spaces import executed_range, first_outside, observation_columns
@@ -289,9 +289,7 @@ class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
         """Values of a space that is one array, ``(T, *shape)``, in its dtype."""
         dtype = np.dtype(space.dtype)
         try:
-            array = np.asarray(values)
-            is_rounded = dtype.kind == "f" and may_be_cast(array.dtype, dtype)
-            array = array.astype(dtype) if is_rounded else cast_exactly(array, dtype)
+            array = cast_rounded(np.asarray(values), dtype)
         except ValueError as error:  # rows of several lengths, too
             raise self._fault(what, str(error), space) from error
         if array.shape[1:] != space.shape:

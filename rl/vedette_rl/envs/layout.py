@@ -13,7 +13,7 @@ from gymnasium import spaces as gs
 from numpy.typing import NDArray
 
 from vedette_rl.core.columns import Columns
-from vedette_rl.core.exact_cast import InexactCastError, cast_exactly
+from vedette_rl.core.exact_cast import InexactCastError, cast_exactly, cast_rounded
 from vedette_rl.envs.call_places import call_place
 from vedette_rl.envs.category_range import CategoryRange
 from vedette_rl.envs.spaces import (
@@ -452,11 +452,8 @@ def _cast_action(action: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     if action.dtype.kind not in _NUMBERS:
         raise ValueError(f"it is of {action.dtype}: numbers are needed")
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return action.astype(dtype)
     try:
-        return cast_exactly(action, dtype)
+        return cast_rounded(action, dtype)
     except InexactCastError as error:
         raise ValueError(f"{error.value} is no {dtype}") from None
 

@@ -227,7 +227,7 @@ def quoted_list(key: str, given: str) -> str:
     `KEY=[a]`. "" where no list of TOML can be made of it."""
     entries = [text.strip() for text in given.strip("[] ").removesuffix(",").split(",")]
     fixed = f"[{', '.join(map(_entry, entries))}]"
-    if "'" in fixed or not all(entries) or any(entry in _NONE for entry in entries):
+    if "'" in fixed or not all(entries) or any(entry in PYTHON_NONE for entry in entries):
         return ""
     try:
         tomllib.loads(f"value = {fixed}")
@@ -236,7 +236,8 @@ def quoted_list(key: str, given: str) -> str:
     return f"in a shell, in quotes: '{key}={fixed}'"
 
 
-_NONE = ("None", "null")
+PYTHON_NONE = ("None", "null")
+"""None in Python, and in other languages."""
 _BOOLEANS = {"True": "true", "False": "false", "true": "true", "false": "false"}
 
 

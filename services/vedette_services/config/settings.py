@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from vedette_rl.settings.key_suggestions import KnownKeys
-from vedette_rl.settings.part import explain, quoted_list
+from vedette_rl.settings.part import PYTHON_NONE, explain, quoted_list
 from vedette_services.errors import ManySettingsError, SettingError, UsageError
 
 Table = dict[str, Any]
@@ -25,11 +25,10 @@ ENVIRONMENT = "VEDETTE_SET"
 NONE = "none"
 """Python's None in a file and a setting; TOML has no word for it."""
 
-_PYTHON_NONE = ("None", "null")
 _WORDS: Mapping[str, object] = {
     "True": True,
     "False": False,
-    **dict.fromkeys(_PYTHON_NONE, NONE),
+    **dict.fromkeys(PYTHON_NONE, NONE),
 }
 _BARE_POINT = re.compile(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 """A number without a digit on one side of its point."""
@@ -71,7 +70,7 @@ def _refuse_unmeant_text(key: str, written: str, parsed: object) -> None:
     Raises:
         SettingError: it is Python's None, or begins as a list, a table or a quoted text does.
     """
-    if written in _PYTHON_NONE:
+    if written in PYTHON_NONE:
         why = f"{written} is no value that TOML has, and would be given as a text"
         raise SettingError(key, why, f"leave it out, or write '\"{written}\"'")
     if parsed != written or not written.startswith(_OPENING):
@@ -79,7 +78,7 @@ def _refuse_unmeant_text(key: str, written: str, parsed: object) -> None:
     why = f"{written} is no TOML, and would be given as a text"
     if re.fullmatch(r"\[[^][{}()]*\]", written):
         entries = [entry.strip() for entry in written.strip("[]").split(",")]
-        if none := [entry for entry in entries if entry in _PYTHON_NONE]:
+        if none := [entry for entry in entries if entry in PYTHON_NONE]:
             fix = f"TOML has no {none[0]}: leave it out, or write it as a text, '\"{none[0]}\"'"
             raise SettingError(key, why, fix)
         if fix := quoted_list(key, written):
