@@ -47,6 +47,7 @@ from vedette_services.run.claim import (
 )
 from vedette_services.run.hold import ClaimKeeper, RunHold
 from vedette_services.run.limiter_record import LimiterRecord
+from vedette_services.run.run_files import has_written
 from vedette_services.status.records import PROCESSES
 
 if TYPE_CHECKING:  # `vedette status` needs no configuration
@@ -249,7 +250,7 @@ class RunDirectory:
         """True if a run was started here before, and not only made or erased."""
         if not self.is_ours:
             return False
-        if self.config_file.exists() or self.replay.exists() or _has_entries(self.checkpoints):
+        if self.config_file.exists() or has_written(self.replay) or has_written(self.checkpoints):
             return True
         try:
             return self.identity().epoch > 0
@@ -745,13 +746,6 @@ class LearnerSpec:
         """Have this process check, before each write, that the run is still its supervisor's."""
         if self.claim:
             self.run.hold(self.claim)
-
-
-def _has_entries(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except OSError:
-        return False
 
 
 def _new_identity() -> RunIdentity:

@@ -130,6 +130,20 @@ def foreign_files(place: Path, kind: str = "") -> list[Path]:
     return [file for file in files if not is_written(kind, file.relative_to(place).as_posix())]
 
 
+def has_written(place: Path) -> bool:
+    """Return True for a folder of a run in which is something that a run wrote.
+
+    An empty folder, and one with somebody's files, is none; one that cannot be read may be.
+    """
+    kind, place = place.name, place.resolve()  # the folder may be a link to a larger disk
+    try:
+        return any(
+            is_written(kind, file.relative_to(place).as_posix()) for file in files_below(place)
+        )
+    except OSError:
+        return True
+
+
 def erase_written(place: Path, kind: str = "", last: str = "") -> None:
     """Erase what a run has written into one of its folders, and then the folder where nothing else
     is in it; of a link the link, of a mount its content.

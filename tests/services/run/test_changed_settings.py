@@ -20,7 +20,7 @@ from vedette_protocol.account import SampleAccounting
 from vedette_protocol.ledger import Ledger
 from vedette_rl.envs.make import environment_spaces
 from vedette_rl.envs.spaces import transition_dtype
-from vedette_rl.replay.commits import last_commit
+from vedette_rl.replay.commits import COMMITS, last_commit
 from vedette_rl.replay.ring import RingWriter
 from vedette_rl.storage.state_file import write_state
 from vedette_services.config import RunConfig, load_config, read_config
@@ -137,6 +137,29 @@ def test_a_plan_is_carried_out_though_the_run_has_learned_meanwhile(tmp_path: Pa
     run.summary_file.write_text("{}")
     prepare_start(planned, run).save_settings()
     assert read_config(run.config_file) == planned.config
+
+
+@pytest.mark.parametrize("folder", ["replay", "checkpoints"])
+def test_files_of_others_are_no_start_of_another_run(tmp_path: Path, folder: str) -> None:
+    planned = plan(config_of(), tmp_path)
+    run = RunDirectory(tmp_path)
+    run.make()
+    (tmp_path / folder).mkdir(exist_ok=True)
+    assert not run.exists
+    (tmp_path / folder / "thesis.tex").write_text("since the plan")
+    assert not run.exists
+    prepare_start(planned, run)  # the replay's writer refuses the file, by name
+    assert (tmp_path / folder / "thesis.tex").read_text() == "since the plan"
+
+
+def test_a_run_is_known_by_its_replay_behind_a_link(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    (tmp_path / "disk").mkdir()
+    run.replay.symlink_to(tmp_path / "disk")
+    assert not run.exists
+    (tmp_path / "disk" / COMMITS).touch()
+    assert run.exists
 
 
 EVALUATION = [
