@@ -14,6 +14,7 @@ from vedette.words_of_others import instead_of_result
 from vedette_rl.core import Evaluation, LoadedPolicy
 from vedette_rl.recording.reading import Curve, read_curves
 from vedette_rl.settings.plain_values import user_path
+from vedette_services.config.import_permission import check_allowed
 from vedette_services.errors import ArgumentError, NotARunError
 from vedette_services.net.addresses import Address
 from vedette_services.net.keys import ClientKeys
@@ -62,6 +63,7 @@ def evaluate(
     """
     from vedette.hub import evaluate_place
 
+    check_allowed(allow_import)
     _check_episodes(episodes)
     if seed is not None and (type(seed) is not int or seed < 0):
         raise ArgumentError(f"seed={seed!r}: a whole number from 0 on, or None")
@@ -98,6 +100,8 @@ def load_policy(
     from vedette.hub import local_policy
     from vedette_rl.exported import load_policy as load_file
 
+    if not isinstance(allow_import, bool):
+        check_allowed(allow_import)
     return load_file(local_policy(policy), seed=seed, allow_import=allow_import)
 
 
@@ -132,6 +136,7 @@ def push_policy(
     """
     from vedette import hub
 
+    check_allowed(allow_import)
     _check_episodes(episodes)
     return hub.push_policy(
         user_path(run),
@@ -170,6 +175,7 @@ def export_policy(
     """
     from vedette import exporting
 
+    check_allowed(allow_import)
     path = user_path(out)
     exporting.check_export("policy", format, path)
     finished = FinishedRun.open(user_path(run), allow_import)
@@ -202,6 +208,7 @@ def export_replay(
     """
     from vedette import exporting
 
+    check_allowed(allow_import)
     path = user_path(out)
     exporting.check_export("replay", format, path)
     finished = FinishedRun.open(user_path(run), allow_import)

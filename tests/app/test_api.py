@@ -2,7 +2,9 @@
 
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from vedette_rl.core import Record
 from vedette_rl.recording import CsvRecorder, TeeRecorder
 from vedette_services.actors.outbox.settings import OutboxSettings
 from vedette_services.errors import (
+    ArgumentError,
     KeysError,
     NotARunError,
     NotInRunError,
@@ -278,3 +281,35 @@ def test_a_policy_takes_lists_and_numbers_of_other_dtypes(run: Path, tmp_path: P
     ):
         with pytest.raises(vedette.SpaceLayoutError, match=said):
             policy.act({"obs": form}, explore=False)  # type: ignore[dict-item]  # it is wrong
+
+
+def calls_that_may_import(allowed: Any) -> Iterator[Callable[[], Any]]:
+    yield lambda: vedette.evaluate("run", allow_import=allowed)
+    yield lambda: vedette.export_policy("run", "policy.npz", allow_import=allowed)
+    yield lambda: vedette.export_replay("run", "rows.npz", allow_import=allowed)
+    yield lambda: vedette.push_policy("run", "user/name", allow_import=allowed)
+    yield lambda: vedette.load_policy("policy.npz", allow_import=allowed)
+    yield lambda: vedette.train(env="CartPole-v1", allow_import=allowed)
+    yield lambda: vedette.train_seeds(2, out="runs", env="CartPole-v1", allow_import=allowed)
+    yield lambda: vedette.Replay("run", allow_import=allowed)
+    yield lambda: vedette.Actor(allow_import=allowed)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "said"),
+    [
+        ("my_env", "allow_import='my_env': it is one text; write allow_import=['my_env']"),
+        (["a,b"], "allow_import: 'a,b' is no name of a package; write allow_import=['a', 'b']"),
+        (["a.b"], "allow_import: 'a.b' is no name of a package; its package is a"),
+        ([Path("a")], f"allow_import: {Path('a')!r} is no text; write a package's name"),
+    ],
+)
+def test_each_function_refuses_names_that_no_package_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: Any, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in calls_that_may_import(allowed):
+        with pytest.raises(ArgumentError) as refused:
+            call()
+        assert str(refused.value) == said
+    assert list(tmp_path.iterdir()) == []

@@ -185,7 +185,7 @@ def _check_allowed(packages: list[str] | None) -> list[str] | None:
         from vedette.cli.output import say
         from vedette_services.config.import_permission import check_allowed, is_importable
 
-        check_allowed(packages)
+        check_allowed(packages, "--allow-import")
         for package in packages:
             if not is_importable(package):
                 say(f"vedette: --allow-import {package}: there is no such package here", err=True)

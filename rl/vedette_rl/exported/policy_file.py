@@ -255,12 +255,15 @@ def load_policy(path: str | Path, *, seed: int = 0, allow_import: Allowed = Fals
 
     Raises:
         PolicyFileError: it is not such a file, it is torn, or it names a module.
+        TypeError: `allow_import` is one text, and no collection of names.
     """
     return read_policy(path, allow_import=allow_import).make_environment_policy(seed=seed)
 
 
 def read_policy(path: str | Path, *, allow_import: Allowed = False) -> PolicyFile:
     """The contents of a file; arguments as of `load_policy`."""
+    if isinstance(allow_import, str):  # `in` would look for a part of the text
+        raise TypeError(f"allow_import={allow_import!r}: write allow_import=[{allow_import!r}]")
     path = user_path(path)
     if path.is_dir():
         fix = f"`vedette export {path} --format numpy --out policy.npz` writes the policy of a run"

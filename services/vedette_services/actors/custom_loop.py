@@ -38,6 +38,7 @@ from vedette_services.actors.manager import Manager, default_manager_id
 from vedette_services.actors.manager_state import DRAIN_S, ManagerState
 from vedette_services.actors.outbox.settings import OutboxSettings
 from vedette_services.actors.outbox.syncing import synced_at_intervals
+from vedette_services.config.import_permission import check_allowed
 from vedette_services.errors import (
     FAILED,
     REFUSED,
@@ -132,6 +133,7 @@ class Actor:
             raise ValueError(f"on_full={on_full!r}: it is one of {', '.join(get_args(OnFull))}")
         if id is not None and not is_id(id):
             raise ValueError(f"id={id!r}: an id is 1 to 64 of A-Z a-z 0-9 . _ -")
+        check_allowed(allow_import)
         if outbox is None or isinstance(outbox, OutboxSettings):
             kept = outbox
         else:

@@ -37,7 +37,7 @@ from vedette_services.config.imported_names import (
     package_of,
     wrapper_calls,
 )
-from vedette_services.errors import ImportPermissionError, UsageError
+from vedette_services.errors import ArgumentError, ImportPermissionError, UsageError
 from vedette_services.host.user_state import UserState
 
 log = logging.getLogger("vedette")
@@ -202,22 +202,34 @@ def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:  # of TOML'
 # Where modules are
 
 
-def check_allowed(packages: Collection[str], option: str = "--allow-import") -> None:
+def check_allowed(packages: Collection[str], option: str = "") -> None:
     """Refuse names to allow that no package has: they would allow nothing.
 
+    Args:
+        packages: the names.
+        option: of the command line, which names one; "": a function's argument `allow_import`.
+
     Raises:
-        UsageError: names the first, and what to write.
+        UsageError: names the first, and what to write; an `ArgumentError` where it is a function's.
     """
+    if isinstance(packages, str):  # a collection of its letters
+        why = f"it is one text; write allow_import={[packages]!r}"
+        raise ArgumentError(f"allow_import={packages!r}: {why}")
     for package in packages:
+        if not isinstance(package, str):
+            raise ArgumentError(f"allow_import: {package!r} is no text; write a package's name")
         if package.isidentifier():
             continue
         named = dict.fromkeys(package_of(name.strip()) for name in package.split(","))
         tops = [top for top in named if top.isidentifier()]
         fix = "name its package"
         if tops and "," in package:
-            fix = f"write {' '.join(f'{option} {top}' for top in tops)}"
+            options = " ".join(f"{option} {top}" for top in tops)
+            fix = f"write {options if option else f'allow_import={tops!r}'}"
         elif tops:
             fix = f"its package is {tops[0]}"
+        if not option:
+            raise ArgumentError(f"allow_import: {package!r} is no name of a package; {fix}")
         raise UsageError(f"{option} {package}: it is no name of a package; {fix}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from vedette_services.config.import_permission import check_allowed
 from vedette_services.errors import UsageError
 
 Existing = Literal["resume", "new_replay", "fresh"]
@@ -59,12 +60,13 @@ class Start:
         """The start that a command's options ask for.
 
         Raises:
-            UsageError: they contradict each other.
+            UsageError: they contradict each other, or allow what is no package.
         """
         if fresh and new_replay:
             raise UsageError(
                 "--new-replay: it keeps the checkpoints, and --fresh erases them; leave one out"
             )
+        check_allowed(allow_import)
         existing: Existing = "fresh" if fresh else "new_replay" if new_replay else "resume"
         return cls(existing, force, in_process, custom_loop, tuple(allow_import))
 

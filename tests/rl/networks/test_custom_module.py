@@ -128,6 +128,8 @@ def test_an_exported_policy_imports_an_own_encoder_only_where_that_is_allowed(
         write_numpy(file, PolicyFile(config, spaces, model))
     with pytest.raises(PolicyFileError, match="give allow_import=True"):
         load_policy(path)
+    with pytest.raises(TypeError, match=r"write allow_import=\['of_another'\]"):
+        load_policy(path, allow_import="of_another")
     obs = sampled_obs(IMAGE, 5, 1)
     policy = kind.build_policy(config, spaces, ranks=np.zeros(5), seed=0)
     policy.sync_model(model)

@@ -272,6 +272,6 @@ def test_names_that_no_package_has_are_refused_with_names_that_are_taken(
     written: str, fix: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        check_allowed([written])
+        check_allowed([written], "--allow-import")
     said = f"--allow-import {written}: it is no name of a package; {fix}"
     assert str(refused.value) == said
