@@ -47,7 +47,9 @@ def new(
     vedette actors --learner HOST --keys keys             # there
     """
     from vedette_services.net.keys import HOSTS, ensure_keys, make_keys
+    from vedette_services.run.output_files import check_output
 
+    check_output("DIR", directory)
     names = list(dict.fromkeys([*(hosts or []), *(actors or [])]))
     if keep:
         made = ensure_keys(directory, names)

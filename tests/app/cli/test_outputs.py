@@ -84,6 +84,9 @@ def test_new_folders_are_not_made_among_a_runs_files(vedette: Run, tmp_path: Pat
         ("push", "run", "me/run", "--out", place),
         ("run", "--out", place),
         ("run", "--seeds", 2, "--out", place),
+        ("keys", "new", place),
+        ("keys", "new", place, "--keep"),
+        ("actors", "--learner", "127.0.0.1:1", "--insecure", "--outbox", place),
     ):
         status, said = vedette(*command)
         assert (status, f"the run {run} keeps files of its own there" in said) == (2, True), said

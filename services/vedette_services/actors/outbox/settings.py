@@ -9,6 +9,7 @@ from typing import Final
 from vedette_rl.settings.plain_values import user_path
 from vedette_services.actors.outbox.files import OutboxFiles
 from vedette_services.errors import ArgumentError
+from vedette_services.run.output_files import check_output
 
 GIB: Final = 1 << 30
 BYTES_LEAST: Final = 1 << 20
@@ -51,6 +52,9 @@ class OutboxSettings:
         """Open the folder, and read what is in it.
 
         Raises:
+            UsageError: a run or a sweep keeps files of its own there.
             OutboxInUseError, OutboxFormatError, OutboxSystemError, OSError: as `OutboxFiles`.
         """
-        return OutboxFiles(user_path(self.directory), max_bytes=self.max_bytes)
+        directory = user_path(self.directory)
+        check_output("--outbox", directory)
+        return OutboxFiles(directory, max_bytes=self.max_bytes)
