@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from child_process import child_process  # of tests/support
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 HOLD, HEALTHY = str(DEPLOY / "hold"), str(DEPLOY / "healthy")
@@ -37,11 +38,12 @@ def test_a_manager_is_healthy_while_the_learner_acknowledges_it_or_once_the_run_
     assert healthy()
     os.utime(acknowledged, (time.time() - 180,) * 2)
     assert not healthy()
-    with subprocess.Popen([HOLD, "true"], stdout=subprocess.PIPE, text=True) as held:
+    with child_process([HOLD, "true"], stdout=subprocess.PIPE, text=True) as held:
         assert held.stdout is not None
         held.stdout.readline()
         assert healthy()
         held.send_signal(signal.SIGTERM)
+        held.wait(WAIT_S)
 
 
 def test_what_ends_badly_ends_it_with_the_same_status() -> None:
@@ -50,21 +52,22 @@ def test_what_ends_badly_ends_it_with_the_same_status() -> None:
 
 def test_a_signal_is_passed_on_and_the_end_waited_for() -> None:
     code = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('checkpoint'), sys.exit(0)))\n"
+        "import signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
         "print('here', flush=True)\n"
-        "signal.pause()\n"
+        "signal.sigwait({signal.SIGTERM})\n"  # `pause` misses one that comes just before it
+        "print('checkpoint')\n"
     )
-    with subprocess.Popen([HOLD, sys.executable, "-c", code], stdout=subprocess.PIPE) as held:
+    with child_process([HOLD, sys.executable, "-c", code], stdout=subprocess.PIPE) as held:
         assert held.stdout is not None
         assert held.stdout.readline() == b"here\n"
         held.send_signal(signal.SIGTERM)
-        assert held.stdout.read() == b"checkpoint\n"
-        assert held.wait(WAIT_S) == 0
+        assert held.communicate(timeout=WAIT_S)[0] == b"checkpoint\n"
+        assert held.returncode == 0
 
 
 def test_what_ends_well_is_held_until_told_to_stop() -> None:
-    with subprocess.Popen([HOLD, "true"], stdout=subprocess.PIPE, text=True) as held:
+    with child_process([HOLD, "true"], stdout=subprocess.PIPE, text=True) as held:
         assert held.stdout is not None
         assert "the run is over" in held.stdout.readline()
         assert held.poll() is None

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from child_process import child_process  # of tests/support
 from other_systems import environment_of
 
 from vedette.local.daemons import free_port
@@ -68,7 +69,7 @@ def test_macos_trains_stops_resumes_and_plays(tmp_path: Path) -> None:
     mac = environment_of("darwin", tmp_path)
     out = tmp_path / "run"
     command = ["run", *SMALL, "--out", out, "learner.warmup_period=100", "stop.target_return=none"]
-    with subprocess.Popen(
+    with child_process(
         [sys.executable, "-m", "vedette.cli", *map(str, command), "stop.max_seconds=600"],
         env=mac,
         stdout=subprocess.PIPE,
@@ -173,7 +174,7 @@ def test_windows_plays_in_a_loop_of_its_own(tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "run"),
     ]
-    with subprocess.Popen([*learner, "--bind", f"127.0.0.1:{port}"]) as process:
+    with child_process([*learner, "--bind", f"127.0.0.1:{port}"]) as process:
         try:
             windows = environment_of("win32", tmp_path)
             played = subprocess.run(
@@ -185,5 +186,6 @@ def test_windows_plays_in_a_loop_of_its_own(tmp_path: Path) -> None:
             )
         finally:
             process.terminate()
+            process.wait(60.0)
     assert played.returncode == 0, played.stderr
     assert played.stdout == "1200\n"

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from child_process import child_process  # of tests/support
 
 Run = Callable[..., tuple[int, str]]
 
@@ -22,14 +23,11 @@ def dashboard(place: Path, *arguments: str) -> Iterator[tuple["subprocess.Popen[
     """Start the command; gives the process and its first line."""
     command = [sys.executable, "-m", "vedette.cli", "dashboard", str(place), "--port", "0"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("VEDETTE_")}
-    with subprocess.Popen(
+    with child_process(
         [*command, *arguments], env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        try:
-            yield process, process.stdout.readline()
-        finally:
-            process.kill()
+        yield process, process.stdout.readline()
 
 
 def test_it_serves_until_ctrl_c_and_ends_with_0(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_process import child_process  # of tests/support
 from configurations import configured
 from run_directories import new_run
 
@@ -36,10 +37,10 @@ import signal, sys
 from pathlib import Path
 from vedette_services.run.directory import RunDirectory
 run = RunDirectory(Path(sys.argv[1]))
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 run.lock()
 print("locked", flush=True)
-signal.pause()
+signal.sigwait({signal.SIGTERM})  # `pause` may miss one
 """
 
 
@@ -58,11 +59,10 @@ def locked(tmp_path: Path) -> Iterator[tuple[RunDirectory, "subprocess.Popen[str
     """A run whose lock another process holds, which ends at a SIGTERM."""
     run = make_run(tmp_path / "locked", opt_steps=7, env_steps=900)
     command = [sys.executable, "-c", HOLDER, str(run.root)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with child_process(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
         yield run, process
-        process.kill()
 
 
 def test_a_last_evaluation_by_luck_is_marked_and_the_mark_is_explained(

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from child_process import child_process  # of tests/support
 
 from vedette_services.host.stack_request import request_stack
 
@@ -34,11 +35,10 @@ def test_the_stack_of_a_process_that_waits(tmp_path: Path, call: str) -> None:
     file = tmp_path / "stack"
     program = PROGRAM.format(call=call)
     command = [sys.executable, "-c", program, str(file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with child_process(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         stacks = [request_stack(process.pid, file) for _ in range(2)]
-        process.kill()
     for frames in stacks:
         functions = [frame.function for frame in frames]
         assert functions[-2:] == ["reset", "<module>"]
@@ -49,6 +49,6 @@ def test_a_process_that_does_not_answer_has_no_stack(tmp_path: Path) -> None:
     assert request_stack(1, tmp_path / "none") == []
     empty = tmp_path / "empty"
     empty.touch()
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+    with child_process([sys.executable, "-c", "pass"]) as process:
         process.wait()
     assert request_stack(process.pid, empty) == []

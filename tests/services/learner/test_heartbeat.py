@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from child_process import child_process  # of tests/support
 
 from vedette_services.host.system import process_state
 from vedette_services.learner import heartbeat
@@ -120,11 +121,8 @@ def test_the_first_heartbeat_of_a_process_hides_that_of_its_predecessor(tmp_path
 
 @contextmanager
 def sleeping() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "100"]) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    with child_process(["sleep", "100"]) as process:
+        yield process
 
 
 def wait_for_state(pid: int, state: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from child_process import child_process  # of tests/support
 
 from vedette_protocol.column import Column
 from vedette_protocol.model import pack_model
@@ -319,7 +320,7 @@ def test_the_end_says_what_its_time_did_not_suffice_for(
     run.make()
     supervisor = supervisor_at_the_end(run, end_timeout_s=0.0)
     StatusRecordWriter(run.evaluation_map, Eval).write(Eval(version=9, confirming=confirming))
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as evaluator:
+    with child_process([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as evaluator:
         said = supervisor._wait_for_evaluation(evaluator, StopSignals(signals=()))
     assert said.startswith(why)
 
@@ -337,7 +338,7 @@ def test_a_stop_during_a_confirmation_is_said_as_one(tmp_path: Path, reported: b
         StatusRecordWriter(run.evaluation_map, Eval).write(hit)
     stop = StopSignals(signals=())
     stop.request()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as evaluator:
+    with child_process([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as evaluator:
         said = supervisor._wait_for_evaluation(evaluator, stop)
     assert said.startswith("the confirmation of an evaluation at the target was stopped: ")
 

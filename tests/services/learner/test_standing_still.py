@@ -4,12 +4,12 @@ run."""
 import logging
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from child_process import child_process  # of tests/support
 from configurations import configured
 from starts import spec_of
 
@@ -186,7 +186,7 @@ def test_the_end_waits_for_a_stopped_trainer_by_name_and_stands_not_still_itself
     monkeypatch.setattr(supervisor, "_SAY_WAIT_S", 3.0)
     now = time.monotonic()
     record = StatusRecordWriter(watching._spec.run.heartbeat_map("trainer"), Heartbeat)
-    with subprocess.Popen(["sleep", "60"]) as trainer:
+    with child_process(["sleep", "60"]) as trainer:
         beat = Heartbeat(pid=trainer.pid, began_s=now, beat_s=now, turn_s=now, moved_s=now)
         record.write(beat)
         trainer.send_signal(signal.SIGSTOP)
@@ -194,7 +194,6 @@ def test_the_end_waits_for_a_stopped_trainer_by_name_and_stands_not_still_itself
         supervisors = watching._records.heartbeats.standstill("supervisor", time.monotonic())
         waits = status(watching).waits
         described = describe_wait(watching._spec.run.root)
-        trainer.kill()
     stands = "the trainer has stood still for"
     waiting, late = [line for line in caplog.messages if stands in line and "end" in line]
     assert waiting.startswith(f"waiting for the end of the trainer (process {trainer.pid}): ")
