@@ -55,7 +55,7 @@ def evaluate(
         Every episode's return and length, and the model's version.
 
     Raises:
-        ArgumentError: `episodes` or `seed` is no such number.
+        ArgumentError: `episodes`, `seed` or `allow_import` is none that can be taken.
         NotARunError: there is no such run.
         ImportPermissionError: it imports what nobody has allowed.
         NotInRunError: it has no such model.
@@ -94,6 +94,7 @@ def load_policy(
         The policy, whose actions are the environment's own.
 
     Raises:
+        ArgumentError: `allow_import` names what is no package.
         PolicyFileError: it is no such file, it is torn, or it names a module.
         HubError: the Hub has no such policy, or cannot be reached.
     """
@@ -129,7 +130,7 @@ def push_policy(
         The address of its page.
 
     Raises:
-        ArgumentError: `episodes` is no such number.
+        ArgumentError: `episodes` or `allow_import` is none that can be taken.
         NotARunError: there is no such run.
         NotInRunError: it has no such model.
         HubError: there is no token, or the Hub refuses it.

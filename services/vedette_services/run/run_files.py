@@ -133,7 +133,8 @@ def foreign_files(place: Path, kind: str = "") -> list[Path]:
 def has_written(place: Path) -> bool:
     """Return True for a folder of a run in which is something that a run wrote.
 
-    An empty folder, and one with somebody's files, is none; one that cannot be read may be.
+    False for an empty folder, and for one with files of others alone. True for one that cannot be
+    read, since it may have some.
     """
     kind, place = place.name, place.resolve()  # the folder may be a link to a larger disk
     try:

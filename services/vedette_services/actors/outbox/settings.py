@@ -56,5 +56,5 @@ class OutboxSettings:
             OutboxInUseError, OutboxFormatError, OutboxSystemError, OSError: as `OutboxFiles`.
         """
         directory = user_path(self.directory)
-        check_output("--outbox", directory)
+        check_output("outbox", directory)
         return OutboxFiles(directory, max_bytes=self.max_bytes)
